@@ -19,8 +19,16 @@ AT_THE_START: Final = {
     "headrace.broker.metrics.collecting": "the room of metrics",
     "headrace.broker.metrics.endpoint": "the room of metrics",
     "headrace.broker.metrics.health": "the room of metrics",
+    "headrace.broker.requests.audit": "an authorizer",
+    "headrace.broker.requests.authentication": "a listener with SASL",
+    "headrace.broker.requests.certificates": "a listener with TLS",
     "headrace.broker.requests.oauth_keys": "a listener with tokens",
+    "headrace.net.client.security.tokens": "brokers that log in at each other",
+    "headrace.net.server.authentication": "the room of metrics",
+    "headrace.security.jaas": "headrace up --secure",
     "headrace.security.oauth": "a listener with tokens",
+    "headrace.security.principals": "brokers that show certificates to each other",
+    "headrace.security.x500": "brokers that show certificates to each other",
     "headrace.storage.remote": "the durable store",
 }
 """These are loaded late, but while a broker starts: what makes them."""

@@ -35,7 +35,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint, Engine, endpoint_at
 from headrace.native import ROAD
-from headrace.storage.log.compaction.running import CleaningRunner
+from headrace.storage.log.compaction.runners import CleaningRunner
 
 log = get_logger(__name__)
 
@@ -47,6 +47,7 @@ LOADED_LATE: Final = (
     "broker.transactions",
     "controller",
     "controller.asks",
+    "storage.log.compaction",
 )
 """Rooms of which much is loaded only when it is needed."""
 ASKS_LATE: Final = "headrace.net.client.moves"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
@@ -20,8 +20,10 @@ from headrace.broker.listeners import (
 )
 from headrace.broker.own_principal import AUTHORIZER, SUPER_USERS, check_own_rights, super_users
 from headrace.net.client.security.settings import ClientSecurity
-from headrace.storage.log.journal.journal import JournalSettings
-from headrace.storage.redis.links.address import RedisAddress
+
+if TYPE_CHECKING:
+    from headrace.storage.log.journal.journal import JournalSettings
+    from headrace.storage.redis.links.address import RedisAddress
 
 FIRST_BROKER: Final = BrokerId(1)
 

@@ -11,12 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.base.errors import UsageError
-from headrace.broker.listeners import INTER_BROKER, ListenerConfig
+from headrace.broker.listeners import INTER_BROKER, ListenerConfig, SecurityProtocol
 from headrace.metadata.access.listener_configs import PREFIX, keys_of
-from headrace.net import pem
-from headrace.net.client.security.settings import JAAS, ClientSecurity
-from headrace.net.client.security.tls import ENABLED, IDENTIFICATION
-from headrace.security.sasl_client import MECHANISMS
+from headrace.net.client.security.settings import JAAS, PLAIN, ClientSecurity
 
 MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 LOGIN_KEYS: Final = (
@@ -26,16 +23,19 @@ LOGIN_KEYS: Final = (
     "sasl.oauthbearer.scope",
     "sasl.oauthbearer.token.endpoint.url",
 )
-TLS_KEYS: Final = (*sorted(pem.NAMES), ENABLED, IDENTIFICATION)
 
 
 def security_between_brokers(
     configs: Mapping[str, str], listener: ListenerConfig, *, has_others: bool
 ) -> ClientSecurity:
     """The security of this broker as the client of others, if it `has_others`. Raises UsageError."""
+    if listener.protocol is SecurityProtocol.PLAINTEXT:
+        return PLAIN
+    from headrace.security.sasl_client import MECHANISMS
+
     given = {"security.protocol": str(listener.protocol)}
     if listener.protocol.has_tls:
-        given |= _found(configs, listener.name, TLS_KEYS)
+        given |= _found(configs, listener.name, _tls_keys())
     mechanism = configs.get(MECHANISM, "").strip()
     if listener.protocol.has_sasl and not mechanism and not has_others:
         given["security.protocol"] = "SSL" if listener.protocol.has_tls else "PLAINTEXT"
@@ -59,6 +59,13 @@ def security_between_brokers(
         return ClientSecurity.from_properties(given)
     except UsageError as error:
         raise UsageError(f"Listener {listener.name}, as other brokers use it: {error}") from error
+
+
+def _tls_keys() -> tuple[str, ...]:
+    from headrace.net import pem
+    from headrace.net.client.security.tls import ENABLED, IDENTIFICATION
+
+    return (*sorted(pem.NAMES), ENABLED, IDENTIFICATION)
 
 
 def _found(

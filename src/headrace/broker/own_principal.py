@@ -19,11 +19,7 @@ from headrace.broker.listeners import CLIENT_AUTH, ListenerConfig
 from headrace.metadata.access.listener_configs import keys_of
 from headrace.net.client.errors import ClientError
 from headrace.net.client.security.settings import ClientSasl, ClientSecurity
-from headrace.net.client.security.tokens import TokenFile
 from headrace.security.authorizer import ANONYMOUS
-from headrace.security.principals import PrincipalMapper
-from headrace.security.sasl_client import OAUTHBEARER
-from headrace.security.x500 import name_of, subject_of
 
 AUTHORIZER: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
@@ -78,6 +74,9 @@ def own_principal(configs: Mapping[str, str], listener: ListenerConfig, security
     certificate = security.tls.stores.certificate() if security.tls is not None and asks else None
     if certificate is None:
         return ANONYMOUS
+    from headrace.security.principals import PrincipalMapper
+    from headrace.security.x500 import name_of, subject_of
+
     try:
         name = name_of(subject_of(certificate))
     except CorruptData as error:
@@ -92,6 +91,9 @@ def own_principal(configs: Mapping[str, str], listener: ListenerConfig, security
 
 
 def _of_login(configs: Mapping[str, str], listener: str, sasl: ClientSasl) -> str | None:
+    from headrace.net.client.security.tokens import TokenFile
+    from headrace.security.sasl_client import OAUTHBEARER
+
     if sasl.mechanism != OAUTHBEARER:
         return f"User:{sasl.user}"
     if not isinstance(sasl.token, TokenFile):

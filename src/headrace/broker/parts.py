@@ -35,7 +35,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.net.peer.peerframes import API_KEY as PEERS_API
 from headrace.net.peer.peers import Peers
 from headrace.storage.engine.engines import LogEngine
-from headrace.storage.log.compaction.running import CleaningRunner
+from headrace.storage.log.compaction.runners import CleaningRunner
 from headrace.wire.ailments import API_KEY as AILMENTS_API
 from headrace.wire.durable import API_KEY as DURABLE_API
 from headrace.wire.moves import API_KEY as MOVES_API

@@ -17,7 +17,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headrace.base.errors import UsageError
-from headrace.testing.refusing import named_partitions, refusal
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_response_frame
@@ -150,6 +149,8 @@ class Faults:
         orders, codec = self._orders.get(header.api_key), api(header.api_key)
         if not orders or codec is None:
             return None
+        from headrace.testing.refusing import refusal
+
         request = codec.decode_request(header.api_version, frame[body_at:])
         with self._lock:
             orders[:] = [each for each in orders if not each.is_over]
@@ -174,6 +175,8 @@ class Faults:
     def _is_about(self, fault: Fault, codec: Api, request: Any) -> bool:
         if fault.topic is None:
             return True
+        from headrace.testing.refusing import named_partitions
+
         return any(
             self._name(topic) == fault.topic and fault.partition in (None, partition)
             for topic, partition in named_partitions(codec, request)

@@ -22,6 +22,7 @@ from headrace.testing.faults import Faults
 from headrace.testing.logs import use_standard_logging
 
 if TYPE_CHECKING:
+    from headrace.base.ports import Disk, Objects
     from headrace.broker.boot import Broker
     from headrace.broker.config import BrokerConfig
     from headrace.broker.home.nodes import Node
@@ -285,24 +286,32 @@ async def _served(config: BrokerConfig, faults: Faults, clock: MovableClock | No
         from headrace.broker.boot import Broker
         from headrace.broker.system import SystemClock, system_random
         from headrace.storage.disk import LocalDisk
-        from headrace.storage.log.compaction.running import run_in_child
-        from headrace.storage.objects import open_objects
+        from headrace.storage.log.compaction.runners import run_in_child
 
     use_standard_logging()
     disk = LocalDisk()
-    url = config.configs.get(DURABLE_URL)
     made = Broker(
         config,
         clock=clock or SystemClock(),
         random=system_random(),
         disk=disk,
-        objects=open_objects(url, disk) if url else None,
+        objects=_objects(config, disk),
         cleaning=run_in_child,
     )
     async with made:
         listener = made.parts.requests.listener
         listener.serve = faults.before(listener.serve, partial(_name_of, made))
         yield made
+
+
+def _objects(config: BrokerConfig, disk: Disk) -> Objects | None:
+    """Open the durable store, if there is one."""
+    url = config.configs.get(DURABLE_URL)
+    if not url:
+        return None
+    from headrace.storage.objects import open_objects
+
+    return open_objects(url, disk)
 
 
 def _name_of(broker: Broker, topic_id: TopicId) -> str | None:

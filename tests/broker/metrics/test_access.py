@@ -63,7 +63,7 @@ async def test_metrics_over_tls_with_a_certificate_that_is_changed(tmp_path: Pat
         with pytest.raises(urllib.error.URLError):
             await asyncio.to_thread(get, url, None, ssl.create_default_context())
         pem.write_bytes(next_authority.issue("127.0.0.1").read_bytes())
-        assert await asyncio.to_thread(broker.parts.requests.doors._tls[0].refresh)
+        assert await asyncio.to_thread(broker.parts.requests.doors.certificates._tls[0].refresh)
         trusts = ssl.create_default_context(cafile=str(next_authority.trust))
         assert await asyncio.to_thread(get, url, None, trusts) == 200
 

@@ -21,7 +21,7 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.log.compaction.child import decode_cleaned, pacer
 from headrace.storage.log.compaction.cleaning import Cleaned, CleaningJob, SourceSegment
-from headrace.storage.log.compaction.running import CleaningRunner, run_in_child, thread_runner
+from headrace.storage.log.compaction.runners import CleaningRunner, run_in_child, thread_runner
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode

@@ -34,7 +34,7 @@ from headrace.storage import keeping
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.checkpoints import Compacted, decode_compacted, decode_fields, encode_fields
 from headrace.storage.log.compaction import running
-from headrace.storage.log.compaction.running import thread_runner
+from headrace.storage.log.compaction.runners import thread_runner
 from headrace.storage.tier.format import decode_footer
 from headrace.storage.tier.packed import batches_of
 from headrace.storage.tier.reader import Store

@@ -21,7 +21,7 @@ from headrace.metadata.configs import broker_value
 from headrace.metadata.values import Engine
 from headrace.net.peer.peers import Peers
 from headrace.raft.membership import Membership, Peer
-from headrace.storage.log.compaction.running import CleaningRunner
+from headrace.storage.log.compaction.runners import CleaningRunner
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.journal.journal import Journal, JournalSettings
 

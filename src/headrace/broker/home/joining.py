@@ -27,11 +27,9 @@ from headrace.base.ports import Disk, Random
 from headrace.broker.home.identity import Identity, joining, load, load_or_create, new_cluster_id, write
 from headrace.broker.told_wait import ToldWait
 from headrace.logs import get_logger
-from headrace.net.client.connection import connect
 from headrace.net.client.errors import AuthenticationError, ClientError, RefusedError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
-from headrace.wire.messages.describe_cluster import DescribeClusterRequest
 
 log = get_logger(__name__)
 
@@ -136,6 +134,9 @@ async def cluster_at(
     address: Address, *, timeout_ms: int = JOIN_TIMEOUT_MS, security: ClientSecurity = PLAIN
 ) -> ClusterId | None:
     """Return the cluster of the broker at this address; None where it was not born yet. Raises ClientError."""
+    from headrace.net.client.connection import connect
+    from headrace.wire.messages.describe_cluster import DescribeClusterRequest
+
     connection = await connect(address, client_id="headrace-broker", timeout_ms=timeout_ms, security=security)
     try:
         response = await connection.request(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), timeout_ms=timeout_ms)

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
 from headrace.logs import get_logger
-from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import AuthenticationError, UnsupportedError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from headrace.net.client.connection import Connection
 
 log = get_logger(__name__)
 
@@ -107,6 +109,8 @@ class Links:
     def _connecting(self, address: Address, deadline: float) -> asyncio.Task[Connection]:
         known = self._links.pop(address, None)
         if known is None or (known.done() and not _is_open(known)):
+            from headrace.net.client.connection import connect
+
             self._told = {told for told in self._told if told[0] != address}
             opening = connect(
                 address, client_id="headrace-broker", timeout_ms=_left_ms(deadline), security=self._security

@@ -74,7 +74,9 @@ class Metrics:
         from headrace.broker.metrics.collecting import Collector, Watched
         from headrace.broker.metrics.endpoint import Access, Endpoint
         from headrace.broker.metrics.health import Health
+        from headrace.net.server.authentication import AuthenticationCounts
 
+        logins = self._requests.logins
         watched = Watched(
             node=self._core.node,
             partitions=self._logs.partitions,
@@ -82,7 +84,7 @@ class Metrics:
             metadata=self._cluster.metadata,
             quotas=self._requests.services.quotas,
             gauge=self._requests.listener.gauge,
-            authentication=self._requests.authentication.counts,
+            authentication=AuthenticationCounts() if logins is None else logins.counts,
             counts=self._counts.requests,
             led_before=self._counts.led_before,
             condition=self._condition,
@@ -92,7 +94,7 @@ class Metrics:
         credentials = self._core.config.configs.get("metrics.credentials")
         access = Access(credentials) if credentials else None
         has_tls = self._core.flag("metrics.tls")
-        tls = await self._requests.doors.tls_of(METRICS) if has_tls else None
+        tls = await self._requests.doors.certificates.of_endpoint(METRICS) if has_tls else None
         self.endpoint = Endpoint(Collector(watched).collect, health.reasons, access, tls)
         await self.endpoint.start(self._core.text("metrics.listen"))
 

@@ -22,7 +22,8 @@ from headrace.metadata.access.sasl_configs import JAAS
 from headrace.metadata.access.scram import ScramCredential, ScramCredentials, ScramMechanism
 from headrace.metadata.configs import ConfigValue, listener_value
 from headrace.metadata.delta import ImageDelta
-from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Greet, Rules, Witness
+from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Rules
+from headrace.net.server.greeting import Greet, Witness
 from headrace.security.jaas import LoginModule, read_jaas
 from headrace.security.sasl import OAUTHBEARER, PLAIN, SERVED, Begin, PlainExchange, ScramExchange
 from headrace.security.scram import KnownUsers, ScramServer, looks_of

@@ -18,8 +18,6 @@ from headrace.broker.own_principal import AUTHORIZER, SUPER_USERS, super_users
 from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.building import Replication
-from headrace.broker.requests.audit import AuditLog
-from headrace.broker.requests.authentication import Authentication
 from headrace.broker.requests.bucket_quotas import BucketQuotas
 from headrace.broker.requests.context import Offer, Services
 from headrace.broker.requests.dispatch import Dispatcher
@@ -39,12 +37,15 @@ from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Serve
+from headrace.net.server.greeting import Witness
 from headrace.net.server.listener import Crowd, Listener
 from headrace.net.server.request_budget import Bounds
 from headrace.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from headrace.broker.durable.history import History
+    from headrace.broker.requests.audit import AuditLog
+    from headrace.broker.requests.authentication import Authentication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +57,17 @@ class Requests:
     transactions: Transactions
     dispatcher: Dispatcher
     listener: Listener
-    authentication: Authentication
+    logins: Authentication | None
+    """How clients log in by SASL; None: no listener has it."""
     doors: Doors
     forwarder: Forwarder
     replication: Replication
+
+    @property
+    def authentication(self) -> Authentication:
+        """Only of a broker that has a listener with SASL."""
+        assert self.logins is not None, "a listener has SASL"
+        return self.logins
 
     def start(self) -> None:
         """Serve clients from now on: the broker is ready."""
@@ -67,7 +75,8 @@ class Requests:
 
     def on_delta(self, delta: ImageDelta) -> None:
         """Adopt changed limits of connections, and how clients are authenticated."""
-        self.authentication.on_delta(delta)
+        if self.logins is not None:
+            self.logins.on_delta(delta)
         if delta.before.broker_configs is not delta.after.broker_configs:
             self.listener.crowd_max = _crowd_max(self.core, delta.after)
 
@@ -80,7 +89,8 @@ class Requests:
         await self.forwarder.stop()
         self.doors.stop()
         await self.listener.stop()
-        self.authentication.stop()
+        if self.logins is not None:
+            self.logins.stop()
         await self.services.groups.stop()
         await self.transactions.stop()
         self.services.deadlines.close()
@@ -158,15 +168,16 @@ def build_requests(
     listener = Listener(serve, bounds)
     listener.crowd_max = _crowd_max(core, core.image())
     listener.newcomer_waits_ms = services.bucket_quotas.newcomer_waits_ms
-    authentication = Authentication(core, services.authority.audit)
+    witness = services.authority.audit
+    logins = _logins(core, witness)
     requests = Requests(
         core=core,
         services=services,
         transactions=transactions,
         dispatcher=dispatcher,
         listener=listener,
-        authentication=authentication,
-        doors=Doors(core, listener, authentication),
+        logins=logins,
+        doors=Doors(core, listener, logins, witness),
         forwarder=others.forwarder,
         replication=others.replication,
     )
@@ -214,6 +225,15 @@ def _services(
     )
 
 
+def _logins(core: Core, witness: Witness | None) -> Authentication | None:
+    """Return how clients of listeners with SASL are authenticated; None: there are no such listeners."""
+    if not any(each.protocol.has_sasl for each in core.config.listeners().all):
+        return None
+    from headrace.broker.requests.authentication import Authentication
+
+    return Authentication(core, witness)
+
+
 def _bucket_quotas(core: Core, cluster: Cluster) -> BucketQuotas:
     """Return the quotas, which follow the image."""
     burst_s = core.number("controller.quota.window.num") * core.number("controller.quota.window.size.seconds")
@@ -236,6 +256,8 @@ def _authorizer(core: Core, cluster: Cluster) -> Authorizer | None:
 
 
 def _audit_log(core: Core) -> AuditLog:
+    from headrace.broker.requests.audit import AuditLog
+
     file = core.text("audit.log.file")
     return AuditLog(
         Path(file) if file else core.config.data / "audit.log",

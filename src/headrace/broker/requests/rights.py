@@ -12,8 +12,8 @@ from headrace.base.ids import TopicId
 from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, AUDITED_CLIENTS_MAX, AUTHORIZATIONS_KEPT_MAX
 from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
-from headrace.net.server.authentication import Witness
 from headrace.net.server.connection import Connection
+from headrace.net.server.greeting import Witness
 from headrace.security.authorizer import Action, Authorizer, Client, Verdict
 from headrace.wire.errors import ErrorCode
 

@@ -32,7 +32,7 @@ from headrace.cli.work.parent import Parent
 from headrace.cli.work.ready import OnceReady
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
-from headrace.storage.log.compaction.running import run_in_child
+from headrace.storage.log.compaction.runners import run_in_child
 from headrace.storage.objects import open_objects
 from headrace.storage.redis.links.address import parse_redis_address
 

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
 from headrace.base.limits import (
     AUTHENTICATION_FAILURE_ADDRESSES_MAX,
@@ -31,6 +31,7 @@ from headrace.base.limits import (
     UNAUTHENTICATED_BYTES_MAX,
 )
 from headrace.net.server.connection import Answer, Connection, Later, Serve
+from headrace.net.server.greeting import Witness
 from headrace.net.server.loglimit import LogLimit
 from headrace.security.sasl import Begin, Exchange
 from headrace.security.scram import AuthenticationFailed
@@ -44,15 +45,6 @@ from headrace.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHand
 HANDSHAKE_KEY: Final = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")
 HANDSHAKE_VERSIONS: Final = range(2)
 AUTHENTICATE_VERSIONS: Final = range(3)
-
-Greet: TypeAlias = Callable[[Connection], None]
-
-
-class Witness(Protocol):
-    """Hears of each client that has proven who it is, or has not."""
-
-    def authenticated(self, principal: str, host: str, listener: str, mechanism: str, problem: str | None) -> None:
-        """`problem`: None: it has. Else the principal is the one that it claims to be."""
 
 
 @dataclass(slots=True)

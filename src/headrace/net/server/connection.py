@@ -15,7 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from headrace.base.errors import CorruptData, NotAllowed
 from headrace.base.limits import (
@@ -29,9 +29,11 @@ from headrace.base.ports import Buffer
 from headrace.net.server.hangup import has_hung_up
 from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import RequestBudget
-from headrace.net.server.tls import Tls
 from headrace.security.authorizer import ANONYMOUS
 from headrace.wire.frames import LENGTH_BYTES, FrameSplitter
+
+if TYPE_CHECKING:
+    from headrace.net.server.tls import Tls
 
 Answer: TypeAlias = list[Buffer]
 """A whole response frame, length prefix included, as buffers to write one after the other."""

@@ -19,7 +19,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.base.limits import (
     ACCEPT_PAUSE_MS,
@@ -29,7 +29,9 @@ from headrace.base.limits import (
     TLS_HANDSHAKES_MAX,
 )
 from headrace.net.server.loglimit import LogLimit
-from headrace.net.server.tls import Tls, alert_of
+
+if TYPE_CHECKING:
+    from headrace.net.server.tls import Tls
 
 BACKLOG: Final = 1024
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -74,6 +76,8 @@ class Handshakes:
                 self.log.warning("TLS handshake failed", peer=peer, reason=reason)
                 if self.on_refused is not None and isinstance(error, ssl.SSLError):
                     self.on_refused(peer, tls.listener, reason)
+                from headrace.net.server.tls import alert_of
+
                 with suppress(OSError):
                     kept.send(alert_of(error))
 

@@ -30,7 +30,7 @@ from headrace.storage.log.checkpoints import (
     read_seal,
     write_file,
 )
-from headrace.storage.log.compaction.running import CleaningRunner, thread_runner
+from headrace.storage.log.compaction.runners import CleaningRunner, thread_runner
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal.journal import Journal, JournalRound, Recoverable

@@ -29,7 +29,7 @@ from headrace.storage.log.checkpoints import (
     write_seal,
 )
 from headrace.storage.log.compaction.cleanable import LocalCleanable
-from headrace.storage.log.compaction.running import CleaningRunner
+from headrace.storage.log.compaction.runners import CleaningRunner
 from headrace.storage.log.copying import LocalCopying
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.flushing import LogFlushing

@@ -43,7 +43,6 @@ from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.logs import get_logger
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import ConnectionLostError, UnsupportedError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.storage.engine.appending import Appended
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from headrace.base.addresses import Address
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.moves import Move
+    from headrace.net.client.connection import Connection
     from headrace.wire.messages.produce import ProduceResponse
 
 log = get_logger(__name__)
@@ -277,6 +277,8 @@ class _Heir:
             address = self._forwarder.address_of(self._target)
             if address is None:
                 raise TimeoutError
+            from headrace.net.client.connection import connect
+
             self._connection = await connect(
                 address,
                 client_id="headrace-broker",

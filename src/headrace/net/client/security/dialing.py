@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.base.addresses import Address
-from headrace.net.client.connection import connect
 from headrace.net.client.errors import ClientError, ConnectionLostError
 from headrace.net.client.security.settings import ClientSecurity
 
@@ -27,6 +26,8 @@ async def dial(address: Address, factory: Callable[[], P], *, security: ClientSe
         async with asyncio.timeout(timeout_ms / 1000):
             _, protocol = await asyncio.get_running_loop().create_connection(factory, *address)
         return protocol
+    from headrace.net.client.connection import connect
+
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             connection = await connect(address, client_id=CLIENT_ID, timeout_ms=timeout_ms, security=security)

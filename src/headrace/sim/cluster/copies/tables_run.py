@@ -25,7 +25,8 @@ from headrace.sim.cluster.records.nemesis import RecordsNemesis
 from headrace.sim.cluster.records.run import play
 from headrace.sim.history import PartitionKey
 from headrace.sim.process import Process
-from headrace.storage.log.compaction.planning import Compaction, Round
+from headrace.storage.log.compaction.planning import Compaction
+from headrace.storage.log.compaction.rounds import Round
 
 
 def run_tables(seed: int) -> ClusterOutcome:

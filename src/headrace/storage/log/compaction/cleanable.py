@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.base.ids import LAST_OFFSET, Offset
 from headrace.storage.log.checkpoints import mark_doubt
-from headrace.storage.log.compaction.running import CleaningRunner, LocalCleaning
+from headrace.storage.log.compaction.runners import CleaningRunner
 from headrace.storage.log.state import LocalState
+
+if TYPE_CHECKING:
+    from headrace.storage.log.compaction.running import LocalCleaning
 
 
 class LocalCleanable:
@@ -34,6 +37,8 @@ class LocalCleanable:
         *,
         tombstones_from: Offset = LAST_OFFSET,
     ) -> LocalCleaning | None:
+        from headrace.storage.log.compaction.running import LocalCleaning
+
         log = self._log
         start = log.log_start_offset
         remembered |= {log.log_end_offset - 1}  # else a reader or follower would never reach the log's end
