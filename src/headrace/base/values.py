@@ -55,11 +55,6 @@ def _compared(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: tuple(getattr(value, name) for name in names)
 
 
-def _reader_of(value: Any) -> Callable[[Any], tuple[Any, ...]]:
-    kind: Any = type(value)
-    return _compared(kind)
-
-
 class Value:
     """A frozen dataclass that is compared, hashed and printed by its fields.
 
@@ -72,11 +67,13 @@ class Value:
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:
             return NotImplemented
-        read = _reader_of(self)
+        kind: Any = self.__class__
+        read = _compared(kind)
         return read(self) == read(other)
 
     def __hash__(self) -> int:
-        return hash(_reader_of(self)(self))
+        kind: Any = self.__class__
+        return hash(_compared(kind)(self))
 
     def __repr__(self) -> str:
         shown = [field.name for field in fields(cast("Any", self)) if field.repr]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
+from headrace.base.values import Value
 from headrace.broker.inter_broker import security_between_brokers
 from headrace.broker.listeners import (
     INTER_BROKER_PROTOCOL,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 FIRST_BROKER: Final = BrokerId(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BrokerConfig(Value):
     """The data directory and the addresses of a broker, and its static configs (`metadata.config_table`).
 
     `host` to `advertised_port` are the short form of one listener PLAINTEXT. They do not count where the configs have

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, IncarnationId
 from headrace.base.ports import Clock, Disk, Objects, Random
+from headrace.base.values import Value
 from headrace.broker.config import BrokerConfig
 from headrace.broker.home.identity import Identity
 from headrace.broker.kit.tasks import OnBug
@@ -24,8 +25,8 @@ class Incarnation:
     """The broker epoch; -1 until this process has replayed its own registration."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Core(Value):
     """See the module. One per broker."""
 
     config: BrokerConfig

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
+from headrace.base.values import Value
 from headrace.metadata.access.listener_configs import METRICS, PREFIX, keys_of
 
 LISTENERS: Final = "listeners"
@@ -51,8 +52,8 @@ class SecurityProtocol(StrEnum):
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ListenerConfig(Value):
     """One listener. Its name is in capitals."""
 
     name: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.base.ids import BrokerEpoch, IncarnationId
 from headrace.base.ports import Clock, Disk, Objects, Random
+from headrace.base.values import Value
 from headrace.broker.cluster.building import build_cluster, build_membership
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.cluster.membership import Membership
@@ -42,8 +43,8 @@ from headrace.wire.moves import API_KEY as MOVES_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Ports(Value):
     """The world, as this broker reaches it."""
 
     clock: Clock

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from headrace.base.ids import BrokerEpoch, BrokerId
+from headrace.base.values import Value
 from headrace.metadata.events import MetadataEvent
 from headrace.wire.errors import ErrorCode
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Refusal(Value):
     """An expected refusal: an error code of the protocol and one sentence for people."""
 
     code: ErrorCode
@@ -24,8 +25,8 @@ Verdict: TypeAlias = list[MetadataEvent] | Refusal
 """The verdict on one wish of a request: the events that carry it out, or a refusal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T_co]):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Decision(Value, Generic[T_co]):
     """The decision on a whole request. The events are committed as one entry, all or none; `result` is returned after
     that."""
 

@@ -26,6 +26,7 @@ from typing import Any, Final
 import immutables
 
 from headrace.base.errors import CorruptData
+from headrace.base.values import Value
 from headrace.metadata.access.acls import Acl, AclFilter, found
 from headrace.metadata.events import LevelFinalized, MetadataEvent, ScramCredentialChanged, SecretMade
 from headrace.metadata.image import MetadataImage
@@ -143,8 +144,8 @@ def _catalog_as_json(image: MetadataImage) -> Iterator[tuple[str, Any]]:
 # The JSON form of Python types. Shapes are built once per type, from its annotations.
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Shape(Value):
     """`encode` takes a value of the type. `decode` takes parsed JSON and its location, and raises CorruptData."""
 
     encode: Callable[[Any], Any]

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from headrace.base.limits import CONFIG_TEXTS_KEPT_MAX
 from headrace.base.reading import INT_MAX, LONG_MAX, fraction, fraction_text, items, trimmed, truth, whole
+from headrace.base.values import Value
 
 SHORT_MAX: Final = 2**15 - 1
 
@@ -40,11 +41,11 @@ NUMBERS: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
 MOST: Final = {ConfigType.INT: INT_MAX, ConfigType.SHORT: SHORT_MAX, ConfigType.LONG: LONG_MAX}
 """The maximum of each type of whole number."""
 
-Value: TypeAlias = str | int | float | bool
+TypedValue: TypeAlias = str | int | float | bool
 """A list is stored as its items, joined by commas."""
 
 
-def read(type_: ConfigType, text: str) -> Value:
+def read(type_: ConfigType, text: str) -> TypedValue:
     """Read the text as that type. Raises ValueError that says briefly what is wrong."""
     match type_:
         case ConfigType.BOOLEAN:
@@ -59,7 +60,7 @@ def read(type_: ConfigType, text: str) -> Value:
             return trimmed(text)
 
 
-def written(value: Value) -> str:
+def written(value: TypedValue) -> str:
     """The value as Kafka describes it (ConfigDef.convertToString)."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -67,7 +68,7 @@ def written(value: Value) -> str:
 
 
 @lru_cache(maxsize=CONFIG_TEXTS_KEPT_MAX)
-def understood(type_: ConfigType, text: str) -> Value:
+def understood(type_: ConfigType, text: str) -> TypedValue:
     """`read` of a text that is stored already: earlier versions accepted Python's forms, such as `1_000` or `0_0.5`.
     Returns the text itself where neither can read it."""
     try:
@@ -80,8 +81,8 @@ def understood(type_: ConfigType, text: str) -> Value:
         return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDef:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ConfigDef(Value):
     """One config. Values travel and are stored as strings."""
 
     key: str
@@ -129,7 +130,7 @@ class ConfigDef:
             return f"Invalid value {told} for configuration {self.key}: {error}."
         return None
 
-    def parsed(self, value: str) -> Value:
+    def parsed(self, value: str) -> TypedValue:
         """The value as its type. Raises ValueError that says briefly what is wrong."""
         found = read(self.type, value)
         if isinstance(found, (int, float)) and not isinstance(found, bool):

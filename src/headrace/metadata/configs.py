@@ -12,8 +12,9 @@ from enum import IntEnum
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
+from headrace.base.values import Value
 from headrace.metadata.access.listener_configs import keys_of, listener_def
-from headrace.metadata.config_defs import MOST, NUMBERS, Value, understood, written
+from headrace.metadata.config_defs import MOST, NUMBERS, TypedValue, understood, written
 from headrace.metadata.config_table import (
     BROKER_DEFS,
     EVERY_BROKER_DEF,
@@ -61,8 +62,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP_CONFIG = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigValue:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ConfigValue(Value):
     """One effective value and the levels that it comes from."""
 
     key: str
@@ -100,7 +101,7 @@ class ConfigValue:
         assert self.value is not None, f"{self.key} is never null"
         return self.value
 
-    def _typed(self, *types: ConfigType) -> Value:
+    def _typed(self, *types: ConfigType) -> TypedValue:
         assert self.definition.type in types
         return understood(self.definition.type, self.text())
 
@@ -224,8 +225,8 @@ def _coarser(
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TopicConfig(Value):
     """A topic's effective configs, typed. For limits, -1 means none."""
 
     cleanup_policy: str
@@ -275,7 +276,7 @@ def topic_config(
     return TopicConfig(**{value.key.replace(".", "_"): _typed(value) for value in values})  # type: ignore[arg-type]  # a test compares the names and types
 
 
-def _typed(value: ConfigValue) -> Value:
+def _typed(value: ConfigValue) -> TypedValue:
     return understood(value.definition.type, value.text())
 
 

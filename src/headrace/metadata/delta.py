@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from headrace.base.ids import BrokerId, TopicId, TopicPartition
+from headrace.base.values import Value
 from headrace.metadata.events import ChangesDoubted, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPartition:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LocalPartition(Value):
     """A partition that one broker holds, with its topic, both as of the new image."""
 
     topic: TopicImage
@@ -28,8 +29,8 @@ class LocalPartition:
         return TopicPartition(self.topic.id, self.partition.index)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalChanges:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LocalChanges(Value):
     """Work for one broker, to be carried out in the order of the fields."""
 
     deleted: tuple[TopicPartition, ...]
@@ -45,8 +46,8 @@ class LocalChanges:
     """Topics with a partition on this broker whose effective configs may have changed; new topics are excluded."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDelta:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ImageDelta(Value):
     """Two images, one entry apart (or a snapshot apart)."""
 
     before: MetadataImage

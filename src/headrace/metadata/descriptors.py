@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PACKED_SEGMENT_BYTES_MAX
+from headrace.base.values import Value
 
 CHAIN_VERSION: Final = 1
 DIGEST_CHARS: Final = 16
@@ -45,8 +46,8 @@ COLUMNS: Final = (
 _row_of: Final = attrgetter(*COLUMNS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentDescriptor:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SegmentDescriptor(Value):
     """The content of one durable segment, and its proof. Immutable, like the object.
 
     `object_bytes` and `sha256` are of the object as a file. `batch_bytes` and `crc32c` are of the record batches as
@@ -287,8 +288,8 @@ def links_from_json(value: object) -> tuple[Link, ...]:
     return tuple(tuple(removed) for removed in value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogEntry:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class CatalogEntry(Value):
     """One segment with its place in the chain: ``hash = published_hash(previous_hash, descriptor)``. A substitute,
     which replaced others, has the `previous_hash` of the first of them, the `hash` of the last, and a voucher."""
 

@@ -30,6 +30,7 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import CATALOG_CHUNK_ENTRIES, SNAPSHOT_PARTITIONS_PER_EVENT_MAX
+from headrace.base.values import Value
 from headrace.metadata.access.acls import NO_ACLS, AclFilter, Acls, found
 from headrace.metadata.access.quotas import QuotaEntity
 from headrace.metadata.access.scram import NO_SCRAM, ScramCredentials
@@ -68,8 +69,8 @@ _NO_GROUP_CONFIGS: Final[immutables.Map[str, immutables.Map[str, str]]] = immuta
 _NO_QUOTAS: Final[immutables.Map[QuotaEntity, immutables.Map[str, float]]] = immutables.Map()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataImage:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MetadataImage(Value):
     """All cluster state after the commit log's entry `index`.
 
     Invariants:

@@ -15,12 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from headrace.base.values import Value
 
 UNLIMITED_RATE = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageStateSealed:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class StorageStateSealed(Value):
     """The final state of an owner's partition: at `storage/topics/<topic id>/<partition>/state`, until the move is
     finished. Durable history holds everything from `log_start_offset` to `last_committed_offset`."""
 
@@ -44,8 +45,8 @@ class StorageStateSealed:
         return Offset(self.last_committed_offset + 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Move(Value):
     """One partition on its way from `source` to `target`."""
 
     source: BrokerId

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.errors import CorruptData
+from headrace.base.values import Value
 from headrace.metadata.descriptors import (
     COLUMNS,
     CatalogEntry,
@@ -30,8 +31,8 @@ OBJECT_BYTES: Final = 8
 assert COLUMNS[BATCH_BYTES : OBJECT_BYTES + 1] == ("batch_bytes", "object_bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnusualRow:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class UnusualRow(Value):
     """Fields of a row that differ from nearly all other rows."""
 
     at: int
@@ -43,8 +44,8 @@ class UnusualRow:
     """For a substitute: the hash of the last segment that it replaces."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Piece(Value):
     """Consecutive entries, at least one."""
 
     directory: str

@@ -13,6 +13,7 @@ from itertools import islice
 
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import SEGMENTS_REPLACED_AT_ONCE_MAX
+from headrace.base.values import Value
 from headrace.metadata.descriptors import (
     CatalogEntry,
     Link,
@@ -48,8 +49,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionCatalog:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PartitionCatalog(Value):
     """The durable history of one partition: contiguous segments and the head of their chain. Structurally shared.
 
     Invariants:

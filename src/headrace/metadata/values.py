@@ -22,6 +22,7 @@ from headrace.base.ids import (
     PartitionIndex,
     TopicId,
 )
+from headrace.base.values import Value
 from headrace.metadata.moves import Move
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -41,8 +42,8 @@ class Engine(StrEnum):
         return self is not Engine.LOCAL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Endpoint(Value):
     """The address that a broker advertises, not the one that it binds."""
 
     listener: str
@@ -59,8 +60,8 @@ def endpoint_at(endpoints: Iterable[Endpoint], listener: str) -> Endpoint | None
     return next((endpoint for endpoint in endpoints if endpoint.listener == listener), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionImage:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PartitionImage(Value):
     """One partition as the cluster sees it.
 
     Invariants:
@@ -129,8 +130,8 @@ class PartitionImage:
         return len(self.replicas) - max(len(self.adding), len(self.removing))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumRecovery:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuorumRecovery(Value):
     """The last recovery of a lost quorum."""
 
     lineage: Lineage
@@ -140,8 +141,8 @@ class QuorumRecovery:
     """Milliseconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerImage:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BrokerImage(Value):
     """One registered broker, in its latest incarnation."""
 
     id: BrokerId
@@ -162,8 +163,8 @@ class BrokerImage:
         return endpoint_at(self.endpoints, listener)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicImage:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TopicImage(Value):
     """One topic. Invariant: `partitions[i].index == i`."""
 
     name: str

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias, assert_never
 
 from headrace.base.ids import BrokerId, DirectoryId
+from headrace.base.values import Value
 
 
 class Peer(NamedTuple):
@@ -44,29 +45,29 @@ class MembershipRefusal(Enum):
     LAST_VOTER = "without its last voter the cluster could never decide anything again"
 
 
-@dataclass(frozen=True, slots=True)
-class AddLearner:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AddLearner(Value):
     """Let a peer have the log, without a vote. A member of that node with another directory is removed."""
 
     peer: Peer
 
 
-@dataclass(frozen=True, slots=True)
-class Promote:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Promote(Value):
     """A learner becomes a voter."""
 
     peer: Peer
 
 
-@dataclass(frozen=True, slots=True)
-class Demote:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Demote(Value):
     """A voter becomes a learner."""
 
     peer: Peer
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Remove(Value):
     """Take a member out, whether it votes or not."""
 
     peer: Peer
@@ -75,8 +76,8 @@ class Remove:
 Change: TypeAlias = AddLearner | Promote | Demote | Remove
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Membership(Value):
     """Invariant: a node is in it at most once. Without voters, this node does not know the quorum yet and takes no
     part."""
 

@@ -14,14 +14,15 @@ from typing import Final
 from headrace.base import limits
 from headrace.base.ids import NO_LEADER
 from headrace.base.ports import Random
+from headrace.base.values import Value
 from headrace.raft.events import ChunkToWrite, ReadAnswer, ReadSnapshot, Ready
 from headrace.raft.log import Log
 from headrace.raft.membership import Membership, MembershipRefusal, Peer
 from headrace.raft.messages import Entry, HardState, Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Settings(Value):
     """Times are in ticks; the driver decides how long a tick is."""
 
     election_ticks: int = 10

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId
+from headrace.base.values import Value
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import Change, Membership, MembershipRefusal, Peer
 
@@ -28,8 +29,8 @@ class EpochOver(HeadraceError):  # noqa: N818 - another node goes on
     """This node holds no epoch, or not any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Committed(Value):
     """One committed entry."""
 
     index: int
@@ -61,8 +62,8 @@ class Tail(Protocol):
         """Replace everything by a snapshot, since the entries before it are gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberStatus:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MemberStatus(Value):
     """One member. A node that does not lead knows only itself: the rest is -1."""
 
     peer: Peer
@@ -75,8 +76,8 @@ class MemberStatus:
     """When it last held everything that the leader held."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumStatus:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuorumStatus(Value):
     """The quorum at one moment, as one member knows it."""
 
     leader: Peer | None

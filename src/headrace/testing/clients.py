@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.base.values import Value
+
 MECHANISM: Final = "SCRAM-SHA-512"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Login(Value):
     """A user of a secured broker."""
 
     user: str
@@ -22,8 +24,8 @@ class Login:
     """All of this as a file of Kafka's client properties, for `--command-config` and Kafka's tools."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clients:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Clients(Value):
     """Settings to pass on: `Producer(clients.confluent)`, `KafkaProducer(**clients.kafka_python)`."""
 
     bootstrap: str

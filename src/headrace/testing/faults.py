@@ -17,6 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headrace.base.errors import UsageError
+from headrace.base.values import Value
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_response_frame
@@ -199,8 +200,8 @@ class Faults:
         return _Awaited(asyncio.ensure_future(work))
 
 
-@dataclass(frozen=True, slots=True)
-class _Met:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Met(Value):
     """A request that a fault is about."""
 
     fault: Fault

@@ -16,6 +16,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.garbage import without_collector
 from headrace.base.ids import BrokerId, TopicId
+from headrace.base.values import Value
 from headrace.testing.clients import Clients, Login
 from headrace.testing.clocks import MovableClock
 from headrace.testing.faults import Faults
@@ -36,8 +37,8 @@ QUICK: Final = {"group.initial.rebalance.delay.ms": "0", "log.disk.min.free.byte
 come, and a laptop's disk may be nearly full."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningBroker:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RunningBroker(Value):
     """The address and directory of a test's broker."""
 
     host: str
@@ -66,8 +67,8 @@ class RunningBroker:
         return str(self.addresses[listener])
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Running(Value):
     """A broker that was started, and the way to stop it."""
 
     broker: Broker

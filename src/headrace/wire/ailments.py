@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
+from headrace.base.values import Value
 
 API_KEY: Final = 18_516
 """'HT': far above the keys that Kafka assigns, and next to the key of the replica fetch."""
@@ -62,8 +63,8 @@ class Ailment(NamedTuple):
     """The reason why the log is not copied again, and what to do; empty: it is being copied, or will be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class State(Value):
     """One way in which a broker serves less than it should, or soon will."""
 
     kind: str

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
+from headrace.base.values import Value
 from headrace.broker.cluster.control import Control
 from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
@@ -23,8 +24,8 @@ from headrace.net.peer.peers import Peers
 from headrace.wire.ailments import State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Cluster(Value):
     """The cluster, as this broker takes part in it."""
 
     metadata: MetadataDriver

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
+from headrace.base.values import Value
 from headrace.broker.durable.api import DurableApi
 from headrace.wire.ailments import NO_STORE, State
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from headrace.metadata.image import MetadataImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreReaders:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class StoreReaders(Value):
     """The readers of the durable store, for consumers and for logs that begin behind history."""
 
     history: History
@@ -51,8 +52,8 @@ def build_store_readers(core: Core) -> StoreReaders | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exports:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Exports(Value):
     """The background work on the durable store, of a broker that has one."""
 
     cluster: Cluster
@@ -76,8 +77,8 @@ class Exports:
         self.threads.stop()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durable:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Durable(Value):
     """Durable history, as this broker has to do with it."""
 
     exports: Exports | None

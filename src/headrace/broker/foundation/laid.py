@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.base.values import Value
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.home.identity import Identity
 from headrace.metadata.values import Engine
@@ -16,8 +17,8 @@ from headrace.net.peer.peers import Peers
 from headrace.storage.engine.engines import LogEngine, LogRemoval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foundation:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Foundation(Value):
     """See the module. The metadata is recovered, and the engine has started."""
 
     kind: Engine

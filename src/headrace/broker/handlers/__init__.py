@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
+from headrace.base.values import Value
 from headrace.broker.requests.context import Handler, Offer
 from headrace.wire.apis import ApiKey, api
 
@@ -86,8 +87,8 @@ SERVED: Final[Mapping[ApiKey, tuple[int, int]]] = {
 """The lowest and highest version of each API. They are those of its `HANDLER`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Later:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Later(Value):
     """An API whose handler is loaded when it is first asked for."""
 
     key: ApiKey

@@ -24,6 +24,7 @@ from typing import Any, Final
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
 from headrace.base.ports import Disk, Lock, Random
+from headrace.base.values import Value
 
 VERSION: Final = 2
 FILE_NAME: Final = "identity.json"
@@ -38,8 +39,8 @@ MADE: Final = "places.json"
 """The file that notes that these directories were made once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BornVoter:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BornVoter(Value):
     """A voter of the cluster's birth, and the address where it listened then (None: it was alone)."""
 
     broker_id: BrokerId
@@ -48,8 +49,8 @@ class BornVoter:
     port: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Identity(Value):
     """The contents of the identity file."""
 
     cluster_id: ClusterId

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.base.values import Value
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.core import Core
@@ -24,8 +25,8 @@ METRICS: Final = "METRICS"
 """The name by which the certificates of the endpoint may differ from others: `listener.name.metrics.ssl.*`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Counts(Value):
     """Numbers that are counted as things happen."""
 
     requests: RequestCounts

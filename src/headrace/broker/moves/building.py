@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.base.values import Value
 from headrace.broker.moves.door import MoveDoor
 from headrace.broker.moves.party import Party
 from headrace.broker.moves.reading import Readers
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from headrace.broker.traces import Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moving:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Moving(Value):
     """The moves of partitions from this broker, and to it."""
 
     cluster: Cluster

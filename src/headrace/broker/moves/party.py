@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.base.ports import Clock
+from headrace.base.values import Value
 from headrace.broker.cluster.control import Control
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.traces import Span
 from headrace.metadata.image import MetadataImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Party(Value):
     """One per broker: what both the owner's part and the target's rest on."""
 
     node: BrokerId

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.base.values import Value
 from headrace.broker.core import Core
 from headrace.broker.partitions.assigned import Assigned
 from headrace.broker.partitions.assignments import Assignments
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.logs.frontiers import Frontiers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logs:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Logs(Value):
     """The logs of this broker, in step with the image."""
 
     partitions: Partitions

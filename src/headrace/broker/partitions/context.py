@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.base.ports import Clock
+from headrace.base.values import Value
 from headrace.broker.kit.tasks import OnBug
 from headrace.broker.partitions.assigned import Assigned
 from headrace.broker.partitions.disk_room import DiskRoom
@@ -14,8 +15,8 @@ from headrace.broker.partitions.partitions import Partitions
 from headrace.storage.engine.engines import LogEngine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogContext:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LogContext(Value):
     """One per broker, shared by `Assignments`, `Roles`, `Closing` and `TakingUp`."""
 
     engine: LogEngine

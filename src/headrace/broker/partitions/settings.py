@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.base.reading import LONG_MAX
+from headrace.base.values import Value
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.throttled import NONE_THROTTLED, ThrottledReplicas, throttled_replicas
 from headrace.storage.engine.identity import LogConfig
@@ -44,8 +45,8 @@ class TimeBounds(NamedTuple):
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PartitionSettings(Value):
     """The meaning of a topic's configuration for the partition itself (the log has its own part)."""
 
     max_message_bytes: int

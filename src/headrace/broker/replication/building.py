@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headrace.base.values import Value
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
 from headrace.broker.partitions.following import FollowerPartition
@@ -20,8 +21,8 @@ from headrace.storage.tier.beginnings import Beginning
 ReadBeginning: TypeAlias = Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replication:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Replication(Value):
     """The replication of this broker's partitions, as their leader and as a follower."""
 
     throttles: Throttles

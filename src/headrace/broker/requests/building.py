@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.ids import ProducerId
+from headrace.base.values import Value
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
 from headrace.broker.groups.service import GroupService
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from headrace.broker.requests.authentication import Authentication
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requests:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Requests(Value):
     """The service of requests, of clients and of other brokers."""
 
     core: Core
@@ -97,8 +98,8 @@ class Requests:
         self.services.authority.stop()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counting:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Counting(Value):
     """Counts requests, where metrics are asked for."""
 
     counted: Callable[[Serve], Serve]
@@ -107,8 +108,8 @@ class Counting:
     on_error: Callable[[int, int], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Others:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Others(Value):
     """The other rooms, as far as requests need them."""
 
     cluster: Cluster

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
+from headrace.base.values import Value
 from headrace.broker.requests.rights import Authority, Rights
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Answer, Connection, Later
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from headrace.broker.transactions.service import TransactionService
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Services(Value):
     """The broker's parts, as handlers see them. Made once, at boot."""
 
     node_id: BrokerId
@@ -83,8 +84,8 @@ class Services:
         return self.of_transactions.writer
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RequestContext(Value):
     """The facts of one request. `image` is read once, so that the whole request is answered from one state."""
 
     services: Services
@@ -139,8 +140,8 @@ Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
 """(request, context) -> response message, or an awaitable or `Deferred` of one; None: no answer (acks=0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Handler(Value):
     """One API as this broker serves it. Each module in `handlers/` exports one as `HANDLER`."""
 
     key: int

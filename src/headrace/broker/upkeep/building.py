@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.base.values import Value
 from headrace.broker.core import Core
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.upkeep.cleaner import Cleaner, Pace
@@ -14,8 +15,8 @@ from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Upkeep(Value):
     """The background work on this broker's logs."""
 
     housekeeper: Housekeeper

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headrace.base.values import Value
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ConsumerConfig(Value):
     """Settings of an operator, by Kafka's names with underscores."""
 
     group_consumer_session_timeout_ms: int = 45_000
@@ -34,8 +36,8 @@ class MigrationPolicy(StrEnum):
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class GroupConfig(Value):
     """Settings of an operator, by Kafka's names with underscores."""
 
     group_min_session_timeout_ms: int = 6_000

@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 
 import immutables
 
+from headrace.base.values import Value
+
 ANY_NAME: Final = "*"
 """As the name of a literal pattern, every resource of its type; as a host, every host."""
 ANYBODY: Final = "User:*"
@@ -84,8 +86,8 @@ class ResourcePattern:
         return self.name in (name, ANY_NAME)
 
 
-@dataclass(frozen=True, slots=True)
-class AclRule:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AclRule(Value):
     """The right that an ACL gives or denies."""
 
     principal: str
@@ -96,8 +98,8 @@ class AclRule:
     permission: AclPermission
 
 
-@dataclass(frozen=True, slots=True)
-class Acl:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Acl(Value):
     """One access control list entry, as a client creates, sees and deletes it."""
 
     pattern: ResourcePattern
@@ -109,8 +111,8 @@ Acls: TypeAlias = immutables.Map[ResourcePattern, frozenset[AclRule]]
 NO_ACLS: Final[Acls] = immutables.Map()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclFilter:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AclFilter(Value):
     """The ACLs that a client wants to see or to delete. None, and ANY of an enumeration: whatever it is."""
 
     resource_type: ResourceType = ResourceType.ANY

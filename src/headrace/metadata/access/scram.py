@@ -12,6 +12,8 @@ from typing import Final, TypeAlias
 
 import immutables
 
+from headrace.base.values import Value
+
 
 class ScramMechanism(IntEnum):
     """By Kafka's numbers."""
@@ -41,8 +43,8 @@ ITERATIONS_MAX: Final = 16_384
 """Both as in Kafka. Each costs whoever tries a password."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ScramCredential(Value):
     """The knowledge of a server about a password, for one mechanism."""
 
     salt: bytes = field(repr=False)

@@ -17,6 +17,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, DirectoryId, Lineage
 from headrace.base.limits import PEER_FRAME_BYTES_MAX, PEER_FRAME_MESSAGES_MAX
+from headrace.base.values import Value
 from headrace.raft.codec import decode_message, encode_message
 from headrace.raft.membership import Peer
 from headrace.raft.messages import Message
@@ -33,8 +34,8 @@ _OF_LINEAGE: Final = "#"
 """The last of these separates cluster id and lineage. Without a lineage it stands only behind an id that has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Envelope(Value):
     """Everything in a frame except its messages."""
 
     cluster_id: ClusterId

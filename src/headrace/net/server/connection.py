@@ -26,6 +26,7 @@ from headrace.base.limits import (
     RESPONSE_QUEUE_BYTES_MAX,
 )
 from headrace.base.ports import Buffer
+from headrace.base.values import Value
 from headrace.net.server.hangup import has_hung_up
 from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import RequestBudget
@@ -77,8 +78,8 @@ class Guard(Protocol):
         """Called when the connection is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Door(Value):
     """A named listener, by which clients come in."""
 
     name: str = "PLAINTEXT"

@@ -29,6 +29,7 @@ from headrace.base.limits import (
     UNSENT_SHARE_OF_ROOM,
     WAITING_REQUEST_BYTES_MAX,
 )
+from headrace.base.values import Value
 
 
 class Holder(Protocol):
@@ -56,8 +57,8 @@ class Holder(Protocol):
         """Close it at once, with one log line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Bounds(Value):
     """Limits of a listener. Times are in milliseconds."""
 
     queued_bytes_max: int = QUEUED_REQUEST_BYTES_MAX

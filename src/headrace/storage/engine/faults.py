@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
+from headrace.base.values import Value
 
 if TYPE_CHECKING:
     from headrace.storage.engine.reading import Fetching
@@ -64,8 +65,8 @@ class NotAtHand(HeadraceError):  # noqa: N818 - nothing is wrong
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Damage(Value):
     """A range of offsets below the flushed end whose records cannot be read any more."""
 
     start: int

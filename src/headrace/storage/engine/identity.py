@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.base.ids import DirectoryId, PartitionIndex, TopicId
+from headrace.base.values import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogIdentity:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LogIdentity(Value):
     """The partition and assignment that a log belongs to. The engine keeps it with the records. It is compared when the
     log is opened again.
     """
@@ -28,8 +29,8 @@ class LogIdentity:
         return f"{self.topic_name}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LogConfig(Value):
     """Kafka's topic configs, as far as a log heeds them. A retention of -1 means no limit."""
 
     segment_bytes: int = 1024 * 1024 * 1024

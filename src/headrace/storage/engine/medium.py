@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.base.values import Value
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Medium:
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Medium(Value):
     """Clauses and sentences. A clause has no full stop."""
 
     name: str

@@ -22,6 +22,7 @@ from crc32c import crc32c
 from headrace.base.errors import OUT_OF_ROOM, CorruptData, FullDisk
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
+from headrace.base.values import Value
 from headrace.logs import get_logger
 from headrace.storage.engine.identity import LogIdentity
 from headrace.storage.log.names import DOUBT, SEALED, STAMP, TEMPORARY
@@ -30,8 +31,8 @@ from headrace.storage.log.segment import Segment
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Stamp(Value):
     """The identity of the log in a directory. It is durable before anything in the directory counts as flushed."""
 
     identity: LogIdentity
@@ -41,8 +42,8 @@ class Stamp:
     """The first lineage of this log, above every lineage that the journal then held of an earlier log with its key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Checkpoint(Value):
     """The part of a log that recovery may trust."""
 
     recovery_point: Offset
@@ -74,8 +75,8 @@ class Checkpoint:
 NOWHERE: Final = Offset(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Compacted(Value):
     """The progress of compaction. It is durable before the first segment of a round is replaced, and again at the
     round's end.
     """

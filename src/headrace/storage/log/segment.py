@@ -31,7 +31,7 @@ TIME_ENTRY: Final = Struct(">qi")
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SegmentDamage(Damage):
     """Damage, and where it lies in a segment's file."""
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk
+from headrace.base.values import Value
 from headrace.raft.membership import Membership
 from headrace.raft.messages import Entry, HardState, SnapshotMark
 from headrace.storage.raftlog import snapshots
@@ -22,8 +23,8 @@ from headrace.storage.raftlog.walframe import Frame, Scan, scan
 SUFFIX: Final = ".wal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Recovery(Value):
     """The contents of a commit log when it was opened. All of them are synced."""
 
     hard_state: HardState
@@ -44,8 +45,8 @@ class Recovery:
         return self.mark.index + len(self.entries)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Found(Value):
     """The contents of a directory."""
 
     recovery: Recovery

@@ -19,6 +19,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk, File
+from headrace.base.values import Value
 from headrace.raft.membership import Membership
 from headrace.raft.messages import SnapshotMark
 
@@ -30,8 +31,8 @@ _SLICE_BYTES: Final = 256 * 1024
 _GZIP: Final = 31  # for zlib: 32 KiB window, gzip frame with CRC-32 and length
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Snapshot(Value):
     """The state after one entry, as lines."""
 
     mark: SnapshotMark

@@ -16,6 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.base.ids import BrokerId
+from headrace.base.values import Value
 from headrace.raft.messages import Entry, EntryKind, HardState
 
 FILE_HEADER: Final = b"HEADRACE COMMIT LOG 2\n\0\0"
@@ -29,8 +30,8 @@ _BODY_1: Final = struct.Struct("<QiI")  # Term, vote, number of entries.
 _ENTRY_1: Final = struct.Struct("<QQI")  # Term, index, length of the data.
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Frame(Value):
     """The content of one synced write.
 
     Invariant: the entries are contiguous from `follows + 1` on.
@@ -50,8 +51,8 @@ class Frame:
         return self.follows + len(self.entries)
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Scan(Value):
     """The frames of a file."""
 
     frames: tuple[Frame, ...]

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headrace.base.values import Value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Proposal(Value):
     """One entry that is not yet committed: its changes, and the future that is done once it is."""
 
     delta: ImageDelta

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from headrace.base.errors import StorageFailure
 from headrace.base.limits import RAFT_WRITTEN_ON_LOOP_BYTES_MAX
+from headrace.base.values import Value
 from headrace.metadata.image import MetadataImage
 from headrace.raft.events import ChunkToWrite, Ready
 from headrace.raft.messages import Entry, HardState
@@ -22,8 +23,8 @@ from headrace.storage.raftlog.metadata_log import image_of_snapshot
 from headrace.storage.raftlog.raft_log import RaftLog
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Action(Value):
     """Work on the log in its turn, blocking; `after` is called on the loop after it."""
 
     run: Callable[[], None]

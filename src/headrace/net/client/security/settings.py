@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
+from headrace.base.values import Value
+
 if TYPE_CHECKING:
     from headrace.net.client.security.tls import ClientTls
     from headrace.net.client.security.tokens import TokenSource
@@ -21,8 +23,8 @@ USER: Final = "sasl.username"
 PASSWORD: Final = "sasl.password"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSasl:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ClientSasl(Value):
     """A way to log in."""
 
     mechanism: str
@@ -34,8 +36,8 @@ class ClientSasl:
     """Of a token."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSecurity:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ClientSecurity(Value):
     """The steps of a client before its first request. It can be pickled, unless its token comes from a function."""
 
     tls: ClientTls | None = None

@@ -36,6 +36,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Buffer, Disk, File
 from headrace.base.reading import is_natural
+from headrace.base.values import Value
 from headrace.logs import get_logger
 from headrace.storage.log.checkpoints import sync_file
 from headrace.storage.log.journal.rounds import (
@@ -59,8 +60,8 @@ RETRY_AFTER: Final = 16
 """After a file could not be made, RETRY_AFTER times `after_rounds` rounds pass before the next attempt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class JournalSettings(Value):
     """How large the journal may be, and when it begins."""
 
     file_bytes: int = JOURNAL_FILE_BYTES
@@ -112,8 +113,8 @@ class JournalEntry(NamedTuple):
     buffers: Sequence[Buffer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recoverable:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Recoverable(Value):
     """Consecutive whole batches of one log, journaled by an earlier life."""
 
     disk: Disk
