@@ -43,6 +43,7 @@ LOADED_LATE: Final = (
     "broker.durable",
     "broker.groups",
     "broker.moves",
+    "broker.partitions.intake",
     "broker.replication",
     "broker.transactions",
     "controller",

@@ -33,14 +33,10 @@ from headrace.broker.traces import open_traces, spans_of
 from headrace.broker.upkeep.building import build_upkeep
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.delta import ImageDelta
-from headrace.net.peer.peerframes import API_KEY as PEERS_API
 from headrace.net.peer.peers import Peers
 from headrace.storage.engine.engines import LogEngine
 from headrace.storage.log.compaction.runners import CleaningRunner
-from headrace.wire.ailments import API_KEY as AILMENTS_API
-from headrace.wire.durable import API_KEY as DURABLE_API
-from headrace.wire.moves import API_KEY as MOVES_API
-from headrace.wire.replica_fetch import API_KEY as REPLICA_API
+from headrace.wire import own_apis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -174,11 +170,13 @@ class Parts:
             traces=self.traces,
         )
         private: dict[int, Private] = {
-            PEERS_API: for_those_who_may(AclOperation.CLUSTER_ACTION, self.peers.serve),
-            REPLICA_API: for_those_who_may(AclOperation.CLUSTER_ACTION, self.replication.followers.serve),
-            AILMENTS_API: for_those_who_may(AclOperation.DESCRIBE, self.condition.serve),
-            DURABLE_API: lambda frame, _, rights: self.durable.api.serve(frame, rights),
-            MOVES_API: for_those_who_may(AclOperation.ALTER, self.moves.door.serve),
+            own_apis.PEERS: for_those_who_may(AclOperation.CLUSTER_ACTION, self.peers.serve),
+            own_apis.REPLICA_FETCH: for_those_who_may(AclOperation.CLUSTER_ACTION, self.replication.followers.serve),
+            own_apis.AILMENTS: for_those_who_may(AclOperation.DESCRIBE, self.condition.serve),
+            own_apis.DURABLE: lambda frame, _, rights: self.durable.api.serve(frame, rights),
+            own_apis.MOVES: for_those_who_may(
+                AclOperation.ALTER, lambda frame, connection: self.moves.door.serve(frame, connection)
+            ),
         }
         return build_requests(
             self.core, others, OFFERED, private, None if self.counts is None else self.counts.counting

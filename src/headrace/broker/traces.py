@@ -23,8 +23,8 @@ from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId, ClusterId
 from headrace.base.limits import TRACES_EXPORT_S_MAX, TRACES_QUEUED_SPANS_MAX
 from headrace.net.server.connection import Answer, Connection, Later, Serve
+from headrace.wire import own_apis
 from headrace.wire.apis import ApiKey
-from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 from headrace.wire.trace_headers import contexts_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Span = Callable[..., AbstractContextManager[object]]
 """Opens a span for the block: its name, and its attributes by keyword."""
 NAMES: Final = {
     int(key).to_bytes(2, "big"): name
-    for key, name in ((ApiKey.PRODUCE, "Produce"), (ApiKey.FETCH, "Fetch"), (REPLICA_API, "ReplicaFetch"))
+    for key, name in ((ApiKey.PRODUCE, "Produce"), (ApiKey.FETCH, "Fetch"), (own_apis.REPLICA_FETCH, "ReplicaFetch"))
 }
 """The requests that have spans, by the first bytes of their frames."""
 

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 from headrace.base.values import Value
+from headrace.wire import own_apis
 
-API_KEY: Final = 18_516
-"""'HT': far above the keys that Kafka assigns, and next to the key of the replica fetch."""
+API_KEY: Final = own_apis.AILMENTS
 REQUEST: Final = struct.pack(">ihhih", 10, API_KEY, 1, 0, -1)
 """The whole frame with its length: key, version, correlation id, no client id."""
 VERSION_AT: Final = struct.Struct(">2xh")

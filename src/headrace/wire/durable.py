@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 from headrace.base.reading import json_value
+from headrace.wire import own_apis
 
-API_KEY: Final = 18_517
-"""'HU': the key after that of `headrace.wire.ailments`."""
+API_KEY: Final = own_apis.DURABLE
 _HEADER: Final = struct.Struct(">hhih")
 SUMMARIES: Final = "summaries"
 """List the catalogs."""

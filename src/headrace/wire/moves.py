@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 from headrace.base.reading import json_value
+from headrace.wire import own_apis
 
-API_KEY: Final = 18_525
-"""Far above the keys that Kafka assigns, and near the key of the replica fetch."""
+API_KEY: Final = own_apis.MOVES
 _HEADER: Final = struct.Struct(">hhih")
 LIST: Final = "list"
 """List all moves under way that this broker knows of."""

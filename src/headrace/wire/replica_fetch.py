@@ -37,10 +37,10 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.ports import Buffer
+from headrace.wire import own_apis
 from headrace.wire.codec import new
 
-API_KEY: Final = 18_515
-"""'HS': far above the keys that Kafka assigns."""
+API_KEY: Final = own_apis.REPLICA_FETCH
 VERSION: Final = 0
 HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
 """A request's header: key, version, correlation id, no client id."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
 from headrace.base.values import Value
-from headrace.broker.durable.api import DurableApi
 from headrace.wire.ailments import NO_STORE, State
 
 if TYPE_CHECKING:
     from headrace.base.ports import Objects
     from headrace.broker.cluster.building import Cluster
     from headrace.broker.core import Core
+    from headrace.broker.durable.api import DurableApi
     from headrace.broker.durable.exporter import Exporter
     from headrace.broker.durable.history import History
     from headrace.broker.durable.history_keeper import HistoryKeeper
     from headrace.broker.durable.merger import Merger
+    from headrace.broker.durable.recovering import Recovering
     from headrace.broker.durable.sweeper import Sweeper
     from headrace.broker.kit.store_threads import StoreThreads
     from headrace.broker.partitions.logs.frontiers import Frontiers
@@ -77,53 +78,72 @@ class Exports(Value):
         self.threads.stop()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Durable(Value):
+class Durable:
     """Durable history, as this broker has to do with it."""
 
-    exports: Exports | None
-    """None: there is no durable store."""
-    api: DurableApi
-    image: Callable[[], MetadataImage]
+    def __init__(
+        self, exports: Exports | None, image: Callable[[], MetadataImage], make_api: Callable[[], DurableApi]
+    ) -> None:
+        """`exports`: None: there is no durable store."""
+        self.exports: Final = exports
+        self._image = image
+        self._make_api = make_api
+        self._api: DurableApi | None = None
+        self._is_started = False
+
+    @property
+    def api(self) -> DurableApi:
+        """What answers requests about durable history. It is loaded and made for the first of them."""
+        if self._api is None:
+            self._api = self._make_api()
+            if self._is_started:
+                self._api.start()
+        return self._api
 
     def states(self) -> Iterator[State]:
         """Iterate over the problems of the exports."""
         if self.exports is not None:
             yield from self.exports.exporter.states()
-        elif any(catalog.entries for catalog in self.image().catalog.values()):
+        elif any(catalog.entries for catalog in self._image().catalog.values()):
             text = "it has no durable store, and can neither read history nor be given partitions that have some"
             yield State(kind=NO_STORE, text=text, todo="restart it with the durable.url of the other brokers")
 
     def start(self) -> None:
         if self.exports is not None:
             self.exports.start()
-        self.api.start()
+        self._is_started = True
+        if self._api is not None:
+            self._api.start()
 
     async def stop(self) -> None:
-        await self.api.stop()
+        if self._api is not None:
+            await self._api.stop()
         if self.exports is not None:
             await self.exports.stop()
 
 
 def build_durable(core: Core, cluster: Cluster, partitions: Partitions, readers: StoreReaders | None) -> Durable:
     """Build the room."""
-    exports = recovering = None
+    exports: Exports | None = None
+    recovering: Recovering | None = None
     if core.objects is not None and readers is not None:
         from headrace.broker.durable.recovering import Recovering
 
         exports = _build_exports(core, cluster, partitions, core.objects, readers.history)
         recovering = Recovering(node=core.node, image=core.image, control=cluster.control, frontiers=readers.frontiers)
-    return Durable(
-        exports=exports,
-        image=core.image,
-        api=DurableApi(
+
+    def make_api() -> DurableApi:
+        from headrace.broker.durable.api import DurableApi
+
+        return DurableApi(
             image=core.image,
             sweeper=None if exports is None else exports.sweeper,
             merger=None if exports is None else exports.merger,
             recovering=recovering,
             on_bug=core.on_bug,
-        ),
-    )
+        )
+
+    return Durable(exports, core.image, make_api)
 
 
 def _build_exports(core: Core, cluster: Cluster, partitions: Partitions, objects: Objects, history: History) -> Exports:

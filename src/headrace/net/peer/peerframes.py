@@ -21,9 +21,9 @@ from headrace.base.values import Value
 from headrace.raft.codec import decode_message, encode_message
 from headrace.raft.membership import Peer
 from headrace.raft.messages import Message
+from headrace.wire import own_apis
 
-API_KEY: Final = 18_514
-"""'HR': far above the keys that Kafka assigns."""
+API_KEY: Final = own_apis.PEERS
 VERSION: Final = 0
 HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
 """A request's header: key, version, correlation id, no client id."""
