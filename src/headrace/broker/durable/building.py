@@ -93,7 +93,7 @@ class Durable:
 
     @property
     def api(self) -> DurableApi:
-        """What answers requests about durable history. It is loaded and made for the first of them."""
+        """It answers requests about durable history. It is loaded and made for the first of them."""
         if self._api is None:
             self._api = self._make_api()
             if self._is_started:

@@ -1,4 +1,4 @@
-"""The places where the slow half of a cleaning runs. What it runs is loaded with the first one.
+"""The places where the slow half of a cleaning runs. The code that it runs is loaded with the first one.
 
 Promises: a child process ends with this one, however that ends, and before a stop is answered.
 """
