@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from headrace.broker.requests import doors
+from headrace.broker.requests import certificates
 from headrace.testing import BrokerThread
 from tests.certificates import Authority
 from tests.promises.support.writing import read, until, writing
@@ -65,7 +65,7 @@ def comes_in(bootstrap: str, trust: Path, identity: Path) -> bytes | None:
 
 
 def test_certificates_and_their_authority_change_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "TLS_REFRESH_MS", 20)
+    monkeypatch.setattr(certificates, "TLS_REFRESH_MS", 20)
     old, new = Authority.made(tmp_path / "old"), Authority.made(tmp_path / "new")
     files = Files(tmp_path, old)
     both = tmp_path / "both.pem"

@@ -33,7 +33,7 @@ from headrace.spark.write.sink import parse_write_options
 from headrace.storage import keeping
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.checkpoints import Compacted, decode_compacted, decode_fields, encode_fields
-from headrace.storage.log.compaction import running
+from headrace.storage.log.compaction import runners
 from headrace.storage.log.compaction.runners import thread_runner
 from headrace.storage.tier.format import decode_footer
 from headrace.storage.tier.packed import batches_of
@@ -379,7 +379,7 @@ def rewriting(root: Path, *, seed: int, partitions: int) -> Iterator[Rewriting]:
     with pytest.MonkeyPatch.context() as patch:
         # control batches, as a coordinator of transactions will write them
         patch.setattr(admission, "UNUSUAL", 0)
-        patch.setattr(running, "run_in_child", thread_runner(LocalDisk()))
+        patch.setattr(runners, "run_in_child", thread_runner(LocalDisk()))
         here.start()
         try:
             compacted(here, random)

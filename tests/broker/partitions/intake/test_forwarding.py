@@ -13,7 +13,7 @@ import pytest
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
-from headrace.broker.partitions.intake import earlier, forwarding
+from headrace.broker.partitions.intake import earlier, heirs
 from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.logs.opening import Opened, Wanted
 from headrace.controller.asks.moves import FinishMove, SealMove
@@ -160,7 +160,7 @@ def test_what_idempotent_producers_sent_meanwhile_is_carried_in_order_and_they_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     if at_once:
-        monkeypatch.setattr(forwarding, "CARRIED_QUIETLY_MS", 0)
+        monkeypatch.setattr(heirs, "CARRIED_QUIETLY_MS", 0)
 
     async def work(world: Moving) -> None:
         held, tasks = await stopped(world, *(numbered(b"n%d" % at, at) for at in range(3)))
@@ -277,8 +277,8 @@ def test_what_was_carried_and_not_answered_is_told_as_perhaps_written(tmp_path: 
 def test_nothing_is_refused_while_what_came_before_it_is_on_its_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CARRIED_QUIETLY_MS", 0)
-    monkeypatch.setattr(forwarding, "CARRIED_MS_MAX", 0)
+    monkeypatch.setattr(heirs, "CARRIED_QUIETLY_MS", 0)
+    monkeypatch.setattr(heirs, "CARRIED_MS_MAX", 0)
 
     async def work(world: Moving) -> None:
         async with on_the_way(world) as way:
@@ -301,7 +301,7 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     async def work(world: Moving) -> None:
         records = numbered(b"n0", 0)
         held, (first,) = await stopped(world, records)
-        monkeypatch.setattr(forwarding, limit, 1 if limit == "PARKED_BATCHES_MAX" else len(records))
+        monkeypatch.setattr(heirs, limit, 1 if limit == "PARKED_BATCHES_MAX" else len(records))
         finishing = world.hold(B, FinishMove)
         held.let_go()
         await finishing.seen.wait()
@@ -317,7 +317,7 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_nobody_waits_longer_for_the_new_owner_than_it_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "CARRIED_WAIT_MS_MAX", 30)
+    monkeypatch.setattr(heirs, "CARRIED_WAIT_MS_MAX", 30)
 
     async def work(world: Moving) -> None:
         finishing = world.hold(B, FinishMove)
@@ -461,7 +461,7 @@ def test_what_is_carried_keeps_its_order_where_the_connection_is_full(
         made.append(await connect(*args, **more))
         return made[-1]
 
-    monkeypatch.setattr(forwarding, "connect", connecting)
+    monkeypatch.setattr(heirs, "connect", connecting)
 
     async def work(world: Moving) -> None:
         await world.move(B)
@@ -501,7 +501,7 @@ def test_who_was_refused_for_want_of_room_is_not_overtaken(tmp_path: Path, monke
         first, large, small = numbered(b"n0", 0), numbered(b"n1" * 200, 1), numbered(b"n2", 2)
         finishing = world.hold(B, FinishMove)
         held, (task,) = await stopped(world, first)
-        monkeypatch.setattr(forwarding, "PARKED_BATCHES_BYTES_MAX", 2 * len(first))
+        monkeypatch.setattr(heirs, "PARKED_BATCHES_BYTES_MAX", 2 * len(first))
         held.let_go()
         await finishing.seen.wait()
         await world.until(A, lambda known: known.is_sealed)

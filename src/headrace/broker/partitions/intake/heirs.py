@@ -28,6 +28,7 @@ from headrace.broker.kit.tasks import started
 from headrace.broker.partitions.intake.forwarding import Done, Forwarded, Forwarder, Takes
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.logs import get_logger
+from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import ConnectionLostError, UnsupportedError
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import HEADER_BYTES, parse_header
@@ -36,7 +37,6 @@ from headrace.wire.plain_produce import TOPIC_ID_VERSION
 from headrace.wire.validation import RecordFault
 
 if TYPE_CHECKING:
-    from headrace.net.client.connection import Connection
     from headrace.wire.messages.produce import ProduceResponse
 
 log = get_logger(__name__)
@@ -164,8 +164,6 @@ class Heir:
             address = self._forwarder.address_of(self._target)
             if address is None:
                 raise TimeoutError
-            from headrace.net.client.connection import connect
-
             self._connection = await connect(
                 address,
                 client_id="headrace-broker",
