@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.cookies import SimpleCookie
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
@@ -52,6 +52,7 @@ class Browser:
     """One browser, with its cookies."""
 
     app: Starlette
+    address: ClassVar[str] = "127.0.0.1"
     cookies: dict[str, str] = field(default_factory=dict, kw_only=True)
 
     async def get(self, path: str, **headers: str) -> Answer:
@@ -131,7 +132,7 @@ class Browser:
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.encode(), value.encode()) for name, value in told.items()],
-            "client": ("127.0.0.1", 50_000),
+            "client": (self.address, 50_000),
             "server": ("127.0.0.1", 8080),
         }
 

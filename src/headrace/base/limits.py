@@ -1129,8 +1129,18 @@ CONSOLE_CONNECTIONS_MAX: Final = 512
 """Connections of browsers that are served at once."""
 CONSOLE_STREAMS_MAX: Final = 200
 """Pages that are kept up to date at once; others are served as they are."""
+CONSOLE_STREAMS_OF_A_SESSION_MAX: Final = 12
+"""Pages of one session among them. A browser keeps six connections to one address."""
+CONSOLE_STREAMS_OF_AN_ADDRESS_MAX: Final = 100
+"""Pages of one address among them, where nobody logs in: a proxy has one for all of its viewers."""
+CONSOLE_FULL_RETRY_MS: Final = 30_000
+"""A page that found no place among them asks again after this time."""
 CONSOLE_READERS_MAX: Final = 16
 """Pages that read records of the cluster at once."""
+CONSOLE_TAILS_OF_A_SESSION_MAX: Final = 4
+"""Pages of one session among them that show new records as they come."""
+CONSOLE_TAILS_OF_AN_ADDRESS_MAX: Final = 8
+"""Pages of one address among them that do so, where nobody logs in."""
 CONSOLE_ROWS: Final = 100
 """Rows of one page of a list."""
 CONSOLE_SORTED_ROWS_MAX: Final = 5_000

@@ -19,9 +19,10 @@ from starlette.routing import Route
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_MORE_MS
+from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_FULL_RETRY_MS, CONSOLE_MORE_MS
 from headrace.console.feeds import Feed, ForbiddenError, any_changed
 from headrace.console.guarding import Tokens
+from headrace.console.places import Viewer
 from headrace.console.rendering import rendered
 from headrace.console.sessions import Session
 from headrace.console.state import Console
@@ -119,15 +120,16 @@ class Page:
         return rendered(self.template, {**common, **values}), 200
 
     async def _live(self, request: Request) -> Response:
-        console = console_of(request)
-        if console.settings.streams.locked():
-            return Response("Too many pages are open.\n", 503, headers={"retry-after": "30"})
-        headers = {"x-accel-buffering": "no"}
-        return StreamingResponse(self._stream(console, request), media_type="text/event-stream", headers=headers)
+        stream = self._stream(console_of(request), request)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
     async def _stream(self, console: Console, request: Request) -> AsyncIterator[str]:
         feeds = self.feeds(console)
-        async with console.settings.streams:
+        with console.settings.streams.taken(viewer_of(request)) as problem:
+            if problem:
+                part, _ = await self.part(console, request)
+                yield f"retry: {CONSOLE_FULL_RETRY_MS}\n" + event(not_live(problem, part))
+                return
             with ExitStack() as stack:
                 for feed in feeds:
                     stack.enter_context(feed.viewed())
@@ -155,6 +157,17 @@ def is_forbidden(error: BaseException | None) -> bool:
 def event(html: str) -> str:
     """One event of a stream."""
     return "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+
+
+def not_live(problem: str, part: str = "") -> str:
+    """A part that says why it is not kept up to date. htmx would show any other answer in place of the page."""
+    return rendered("parts/not_live.html", {"text": problem, "part": part})
+
+
+def viewer_of(request: Request) -> Viewer:
+    """The one whose open pages are counted."""
+    session = session_of(request)
+    return Viewer(session, True) if session.user else Viewer(request.client.host if request.client else "", False)
 
 
 def session_of(request: Request) -> Session:

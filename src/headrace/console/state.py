@@ -23,11 +23,16 @@ from headrace.base.limits import (
     CONSOLE_READERS_MAX,
     CONSOLE_SIZES_MS,
     CONSOLE_STREAMS_MAX,
+    CONSOLE_STREAMS_OF_A_SESSION_MAX,
+    CONSOLE_STREAMS_OF_AN_ADDRESS_MAX,
+    CONSOLE_TAILS_OF_A_SESSION_MAX,
+    CONSOLE_TAILS_OF_AN_ADDRESS_MAX,
     CONSOLE_VERIFICATIONS_MAX,
     LOOK_MS_MAX,
 )
 from headrace.console.charts.hour import Charts
 from headrace.console.feeds import Feed, ForbiddenError
+from headrace.console.places import Places
 from headrace.console.policies import Policies
 from headrace.console.standing import Standing, standing_of
 from headrace.metadata.access.acls import Acl, AclFilter, AclOperation
@@ -110,6 +115,24 @@ class Pipelines(NamedTuple):
     """Why they are not known; empty: they are."""
 
 
+def _streams() -> Places:
+    return Places(
+        "pages open that are kept up to date",
+        CONSOLE_STREAMS_MAX,
+        of_a_session=CONSOLE_STREAMS_OF_A_SESSION_MAX,
+        of_an_address=CONSOLE_STREAMS_OF_AN_ADDRESS_MAX,
+    )
+
+
+def _tails() -> Places:
+    return Places(
+        "pages open that show new records",
+        CONSOLE_READERS_MAX,
+        of_a_session=CONSOLE_TAILS_OF_A_SESSION_MAX,
+        of_an_address=CONSOLE_TAILS_OF_AN_ADDRESS_MAX,
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class Settings:
     """The settings and bounds that all viewers of a console share."""
@@ -124,7 +147,9 @@ class Settings:
     """The directory of the pipelines' files that are shown; None: there is none."""
     prometheus: Prometheus | None = None
     """It has the charts of more than an hour; None: there are none."""
-    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_STREAMS_MAX))
+    streams: Places = field(default_factory=_streams)
+    tails: Places = field(default_factory=_tails)
+    """Pages that show new records. They are readers, too."""
     readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_READERS_MAX))
     verifications: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_VERIFICATIONS_MAX))
 

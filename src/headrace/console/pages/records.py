@@ -6,8 +6,8 @@ They are chosen by a key, a text or an expression, and may be saved as a file. A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -23,13 +23,23 @@ from headrace.base.limits import (
     CONSOLE_EXPORT_RECORDS_MAX,
     CONSOLE_FILTER_CHARS_MAX,
     CONSOLE_FIRST_MS,
+    CONSOLE_FULL_RETRY_MS,
     CONSOLE_RECORDS,
     CONSOLE_RECORDS_MAX,
 )
 from headrace.base.reading import INT_MAX, LONG_MAX, natural
 from headrace.console.bytes_shown import Form, Shown, preview, shown
 from headrace.console.lists import number_in
-from headrace.console.page import NotFoundError, console_of, event, framed, is_forbidden, linked
+from headrace.console.page import (
+    NotFoundError,
+    console_of,
+    event,
+    framed,
+    is_forbidden,
+    linked,
+    not_live,
+    viewer_of,
+)
 from headrace.console.pages.topic import found, name_of
 from headrace.console.rendering import rendered
 from headrace.console.state import Console
@@ -256,10 +266,22 @@ async def _tail(request: Request) -> Response:
     if console.settings.readers.locked():
         return Response("Too many pages read records.\n", 503, headers={"retry-after": "30"})
     form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
-    return StreamingResponse(_rows(console, topic, wanted, form), media_type="text/event-stream")
+    rows = _in_place(request, _rows(console, topic, wanted, form))
+    return StreamingResponse(rows, media_type="text/event-stream")
 
 
-async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) -> AsyncIterator[str]:
+async def _in_place(request: Request, rows: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    """The stream, where its viewer has not too many of them."""
+    with console_of(request).settings.tails.taken(viewer_of(request)) as problem:
+        if problem:
+            yield f"retry: {CONSOLE_FULL_RETRY_MS}\n" + event(not_live(problem))
+            return
+        async with aclosing(rows):
+            async for each in rows:
+                yield each
+
+
+async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) -> AsyncGenerator[str, None]:
     mask, decoding, told = console.settings.masks.of(topic.name), _decoding(console, topic.name), False
     async with console.settings.readers:
         try:

@@ -32,7 +32,11 @@
   };
   document.addEventListener('htmx:sse:error', away);
   document.addEventListener('htmx:sse:close', away);
-  document.addEventListener('htmx:sse:after:message', () => { says('Live', 'This page is kept up to date'); refresh(); });
+  document.addEventListener('htmx:sse:after:message', () => {
+    if (one('#not-live')) says('Away', 'This page is not kept up to date; it says why');
+    else says('Live', 'This page is kept up to date');
+    refresh();
+  });
   document.addEventListener('htmx:after:swap', () => {
     tellAll();
     for (const list of all('[data-most]')) while (list.children.length > list.dataset.most) list.lastElementChild.remove();
