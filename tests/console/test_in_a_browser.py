@@ -19,6 +19,7 @@ from headrace.testing.processes import ProcessCluster
 from tests.console.browser import WHY_NOT, Browser, browser
 from tests.console.test_oidc import keys_of, needs_provider
 from tests.console.test_pipelines import fill as fill_pipelines
+from tests.interop.support.mixed import mixed
 from tests.sasl_broker import sasl_broker
 from tests.tiers import long_only
 from tools.oidc_provider import identity_provider
@@ -33,6 +34,7 @@ PAGES = (
     "/topics",
     "/topics/orders",
     "/topics/orders/records",
+    "/topics/bank/records?at=oldest",
     "/groups",
     "/groups/billing",
     "/transactions",
@@ -113,12 +115,16 @@ def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> No
         fill_pipelines(pipelines)
         (pipelines / "a.html").write_text(f'<img alt="Records a day" src="data:image/png;base64,{DOT}">')
         with console(cluster.bootstrap, "--pipelines", str(pipelines)) as address, browser() as page:
-            for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
-                page.resize(width, 844)
-                page.prefer(scheme)
-                for path in PAGES:
-                    page.open(address + path)
-                    check_page(page)
+            with mixed(cluster.bootstrap, "bank"):
+                for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
+                    page.resize(width, 844)
+                    page.prefer(scheme)
+                    for path in PAGES:
+                        page.open(address + path)
+                        check_page(page)
+                page.open(f"{address}/topics/bank/records?at=oldest")
+                for state in ("committed", "aborted", "open"):
+                    page.until_says(state, f"summary .tag.{state}")
             page.resize(1280, 844)
             page.open(f"{address}/")
             page.until_says("Live", "#state")

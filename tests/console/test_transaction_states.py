@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from urllib.parse import urlencode
 
 from confluent_kafka import Producer
 
+from headrace.console.serving import schemas_of
+from headrace.operations.masking import masks_of
 from headrace.testing import RunningBroker
 from tests import loops
 from tests.console.asking import Answer, Viewer, console_of
@@ -96,3 +99,22 @@ def test_new_records_come_with_their_state(headrace_broker: RunningBroker) -> No
 
     with mixed(headrace_broker.bootstrap, "t") as opened:
         loops.run(work(opened))
+
+
+async def test_what_is_decoded_and_masked_keeps_its_state(headrace_broker: RunningBroker, tmp_path: Path) -> None:
+    (tmp_path / "t.avsc").write_text('"long"')
+    schemas = schemas_of(None, tmp_path, user_info="", properties={})
+    assert schemas is not None
+    masks = masks_of(["t:key=hidden"], None)
+    with mixed(headrace_broker.bootstrap, "t"):
+        transaction(headrace_broker.bootstrap, "t", "*", commits=False)  # 21, as Avro has it
+        transaction(headrace_broker.bootstrap, "t", "x", commits=False)
+        try:
+            async with console_of(headrace_broker.bootstrap, schemas=schemas) as viewer:
+                assert await shown(viewer, filter="value == `21`") == [("21", "aborted")]
+        finally:
+            await schemas.close()
+        async with console_of(headrace_broker.bootstrap, masks=masks) as viewer:
+            assert await shown(viewer, filter="transaction && value != '*'", at="offset", offset="9") == [
+                ("x", "aborted")
+            ]
