@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -25,8 +25,8 @@ def secured_java(directory: Path, *options: str, is_bearer: bool = False) -> Ite
     if kafka_jars.missing_tool() is not None:
         pytest.skip(kafka_jars.missing_tool() or "")
     jars = kafka_jars.class_path() if is_bearer else kafka_jars.newest_class_path()
-    command: Sequence[str] = [*kafka_jars.QUICK_JAVA, *options, "-cp", jars, str(PROGRAM)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    *java, main = kafka_jars.compiled(PROGRAM, jars)
+    process = subprocess.Popen([*java, *options, main], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with asked(process) as put:
 
         def outcome(topic: str, **properties: str) -> str:
