@@ -272,6 +272,27 @@ async def test_a_connection_that_was_accepted_before_the_stop_and_is_made_after_
         assert not script.served
 
 
+def test_a_connection_that_asyncio_has_accepted_as_the_stop_comes_is_closed() -> None:
+    """Its server, closed before the connection is made, would leave the socket open."""
+    told: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        listener = Listener(Script().serve)
+        port = await listener.bind("127.0.0.1", 0)
+        await listener.accept()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            await turns(2)
+            await listener.stop()
+            client.settimeout(60)
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(work())
+    assert told == []
+
+
 async def test_nothing_is_held_once_all_is_answered_or_the_peer_is_gone() -> None:
     async with running() as (script, listener, reader, writer):
         writer.write(framed(b"now:1") + framed(b"later:2"))

@@ -29,6 +29,10 @@ from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import Bounds, Gauge, RequestBudget
 
 
+TURNS_OF_AN_ACCEPT: Final = 2
+"""Of asyncio's loop, from the accepted socket to the connection that is made."""
+
+
 class Crowd(NamedTuple):
     """Maximum numbers of connections. Further ones are closed at once."""
 
@@ -93,6 +97,7 @@ class Listener:
         """Accept no more, let requests that are being answered be answered and written, then close."""
         if not self._servers:
             return
+        await self._let_in_whom_asyncio_accepted()
         for server in self._servers:
             server.close()
         if self._sweeps is not None:
@@ -104,6 +109,17 @@ class Listener:
         for connection in list(self._connections):
             connection.abort()
         self._servers.clear()
+
+    async def _let_in_whom_asyncio_accepted(self) -> None:
+        """Have asyncio's servers accept no more, and make the connections that they have accepted. One that is closed
+        in between loses these, and their sockets stay open.
+        """
+        servers = [each for each in self._servers if isinstance(each, asyncio.Server)]
+        for each in servers:
+            for bound in each.sockets:
+                asyncio.get_running_loop().remove_reader(bound.fileno())
+        for _ in range(TURNS_OF_AN_ACCEPT if servers else 0):
+            await asyncio.sleep(0)
 
     def admit(self, connection: Connection) -> bool:
         """Admit the connection, unless there are too many, or it was accepted just before the stop. Returns whether it
