@@ -23,7 +23,7 @@ FOUND: Final[dict[str, int]] = {
     "owner-resumes-after-an-unknown-seal": 65,
     "seal-without-epoch-check": 54,
     "stale-local-log-wins": 74,
-    "two-decisions-on-one-image": 44,
+    "two-decisions-on-one-image": 43,
 }
 """A seed that finds each, with what gives it away in decision 0035; where simulator or broker were changed, others do:
 `make plants PART=moves` notes them."""

@@ -28,7 +28,6 @@ from headrace.net.server.handshakes import BACKLOG, Handshakes, TlsServer, bound
 from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import Bounds, Gauge, RequestBudget
 
-
 TURNS_OF_AN_ACCEPT: Final = 2
 """Of asyncio's loop, from the accepted socket to the connection that is made."""
 

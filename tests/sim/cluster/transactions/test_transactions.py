@@ -17,10 +17,10 @@ from tests.tiers import portions, seeds_of_tier
 SEEDS: Final = seeds_of_tier(9, 21, long=range(1_000))
 SEEDS_AT_A_TIME: Final = 15
 FOUND: Final[dict[str, int]] = {
-    "marker-before-the-decision-is-durable": 80,
+    "marker-before-the-decision-is-durable": 7,
     "last-stable-offset-ahead-of-a-transaction": 2,
     "old-epoch-accepted-after-a-bump": 4,
-    "ended-before-all-markers-are-durable": 137,
+    "ended-before-all-markers-are-durable": 76,
     "offsets-shown-before-the-commit": 16,
     "aborted-list-ends-with-the-segment": 2,
     "open-transactions-lost-by-a-new-leader": 4,
