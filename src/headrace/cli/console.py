@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +17,14 @@ from headrace.cli.options import (
     LogLevel,
     MaskFile,
     MaskRules,
+    SchemaFiles,
+    SchemaRegistry,
     TlsCertificate,
     TlsKey,
     parse_pairs,
     whole_number,
 )
-from headrace.operations.schemas.schema import REGISTRY_USER
+from headrace.cli.work.schemas import named_schemas
 from headrace.operations.web import tls_of
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
@@ -98,22 +99,8 @@ def console(
     ] = False,
     mask: MaskRules = None,
     mask_file: MaskFile = None,
-    schema_registry: Annotated[
-        str | None,
-        typer.Option(
-            "--schema-registry",
-            metavar="URL",
-            help="Show Avro by the schemas of this registry (Confluent's API), whose ids records have.",
-        ),
-    ] = None,
-    schemas: Annotated[
-        Path | None,
-        typer.Option(
-            "--schemas",
-            metavar="DIR",
-            help="Show Avro by files in this directory: TOPIC.avsc, TOPIC-key.avsc, ID.avsc.",
-        ),
-    ] = None,
+    schema_registry: SchemaRegistry = None,
+    schemas: SchemaFiles = None,
     pipelines: Annotated[
         Path | None,
         typer.Option("--pipelines", metavar="DIR", help="Show the pipelines whose files are in this directory."),
@@ -162,7 +149,7 @@ def console(
     if pipelines is not None and not pipelines.is_dir():
         raise UsageError(f"--pipelines {pipelines} is no directory.")
     try:
-        from headrace.console.serving import Login, Settings, prometheus_of, provider_of, schemas_of, serve
+        from headrace.console.serving import Login, Settings, prometheus_of, provider_of, serve
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("headrace"):
             raise
@@ -183,7 +170,7 @@ def console(
     if prometheus is not None:
         past = prometheus_of(prometheus, parse_pairs(prometheus_label, "--prometheus-label"), properties())
     door = Login.of(bootstrap, properties(), takes_passwords=login, provider=named) if asks else None
-    known = schemas_of(schema_registry, schemas, user_info=_user_info(), properties=properties())
+    known = named_schemas(schema_registry, schemas)
     from headrace.cli.logs import configure_logs
     from headrace.net.loops import run
     from headrace.operations.masking import masks_of
@@ -213,11 +200,6 @@ def console(
         )
 
     run(main())
-
-
-def _user_info() -> str:
-    """USER:PASSWORD at the schema registry; an option would show it to all users of this machine."""
-    return os.environ.get(REGISTRY_USER, "").strip()
 
 
 def _secret(path: Path) -> str:

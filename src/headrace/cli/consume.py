@@ -8,7 +8,7 @@ import typer
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import TAIL_RECORDS_MAX
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, SchemaFiles, SchemaRegistry, whole_number
 
 if TYPE_CHECKING:
     import re
@@ -123,6 +123,8 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", metavar="TEXT", help="Print the key and this before the value.")
     ] = None,
+    schema_registry: SchemaRegistry = None,
+    schemas: SchemaFiles = None,
     retry_forever: Annotated[
         bool,
         typer.Option("--retry-forever", help="Wait for brokers and leaders that are away for as long as it takes."),
@@ -133,6 +135,7 @@ def consume(
     """Print a topic's records, each value on a line, and continue as new ones come."""
     from headrace.cli.output import note
     from headrace.cli.work.consuming import Orders, print_records
+    from headrace.cli.work.schemas import named_schemas
     from headrace.cli.work.span import parse_time
     from headrace.net.loops import run
 
@@ -157,6 +160,7 @@ def consume(
         committed_only=isolation_level == READ_COMMITTED,
         tells_states=json or format_ == "json" or expression is not None,
         retry_forever=retry_forever,
+        schemas=named_schemas(schema_registry, schemas),
     )
     try:
         run(print_records(bootstrap, orders))
@@ -195,10 +199,10 @@ def _pattern(text: str) -> re.Pattern[bytes]:
         raise UsageError(f"--grep '{text}' is no regular expression: {error}.") from None
 
 
-def _test(expression: Expression) -> Callable[[int, Record, State], bool]:
+def _test(expression: Expression) -> Callable[[int, Record, State, Record | None], bool]:
     from headrace.operations.reading import Placed
 
-    return lambda partition, record, state: expression(Placed(partition, record, state=state))
+    return lambda partition, record, state, stored: expression(Placed(partition, record, stored, state=state))
 
 
 def _expression(text: str) -> Expression:

@@ -12,7 +12,18 @@ import typer
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
 from headrace.cli.command_config import as_reached, reached, security
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, LogLevel, MaskFile, MaskRules, TlsCertificate, TlsKey
+from headrace.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    LogLevel,
+    MaskFile,
+    MaskRules,
+    SchemaFiles,
+    SchemaRegistry,
+    TlsCertificate,
+    TlsKey,
+)
+from headrace.cli.work.schemas import named_schemas
 from headrace.operations.web import tls_of
 
 if TYPE_CHECKING:
@@ -45,6 +56,8 @@ def mcp(
     ] = False,
     mask: MaskRules = None,
     mask_file: MaskFile = None,
+    schema_registry: SchemaRegistry = None,
+    schemas: SchemaFiles = None,
     pipelines: Annotated[
         Path | None,
         typer.Option("--pipelines", metavar="DIR", help="Tell of the pipelines whose files are in this directory."),
@@ -77,6 +90,7 @@ def mcp(
 
     configure_logs(json_logs=json, level=log_level)
     reach, principal = partial(reached, bootstrap), principal_of(security())
+    known = named_schemas(schema_registry, schemas)
     masks, words = masks_of(mask or (), mask_file), as_reached(bootstrap)
 
     def desk_of(cluster: Cluster) -> Desk:
@@ -87,6 +101,7 @@ def mcp(
             words=words,
             allows_changes=allow,
             masks=masks,
+            schemas=known,
             pipelines=pipelines,
             metrics_credentials=os.environ.get(METRICS, "").strip(),
         )

@@ -82,6 +82,22 @@ MaskRules = Annotated[
 MaskFile = Annotated[
     Path | None, typer.Option("--mask-file", metavar="FILE.toml", help="Masks of fields: for each a table named mask.")
 ]
+SchemaRegistry = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        metavar="URL",
+        help="Show Avro by the schemas of this registry (Confluent's API), whose ids records have.",
+    ),
+]
+SchemaFiles = Annotated[
+    Path | None,
+    typer.Option(
+        "--schemas",
+        metavar="DIR",
+        help="Show Avro by files in this directory: TOPIC.avsc, TOPIC-key.avsc, ID.avsc.",
+    ),
+]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 
 ConfigFile = Annotated[

@@ -8,8 +8,6 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from importlib.util import find_spec
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -26,8 +24,7 @@ from headrace.console.state import PATIENCE, Console
 from headrace.console.state import Settings as Settings
 from headrace.net.pem import stores_of
 from headrace.operations.reaching import Reach
-from headrace.operations.schemas.files import Files
-from headrace.operations.schemas.records import Schemas
+from headrace.operations.schemas.named import schemas_of as schemas_of
 from headrace.operations.web import Tls, bound, shown
 
 if TYPE_CHECKING:
@@ -153,31 +150,6 @@ def prometheus_of(url: str, labels: Mapping[str, str], properties: Mapping[str, 
         raise UsageError(f"--prometheus needs the package {error.name}: pip install 'headrace[console]'.") from None
 
     return Prometheus(Source.of(url, labels, stores_of(properties)))
-
-
-def schemas_of(
-    registry: str | None, directory: Path | None, *, user_info: str, properties: Mapping[str, str]
-) -> Schemas | None:
-    """The schemas of a registry and of a directory; None: neither is named. `user_info`: USER:PASSWORD at the registry.
-    `properties`: a client's, with trusted certificates. Raises UsageError.
-    """
-    if registry is None and directory is None:
-        return None
-    if directory is not None and not directory.is_dir():
-        raise UsageError(f"--schemas {directory} is no directory.")
-    known = None
-    try:
-        if find_spec("fastavro") is None:  # it is for the process that decodes
-            raise ModuleNotFoundError(name="fastavro")
-        if registry is not None:
-            from headrace.operations.schemas.registry import Place, Registry
-
-            known = Registry(Place.of(registry, user_info, stores_of(properties)))
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("headrace"):
-            raise
-        raise UsageError(f"Schemas need the package {error.name}: pip install 'headrace[console]'.") from None
-    return Schemas(known, None if directory is None else Files(directory))
 
 
 def _names(listen: Address, hosts: Sequence[str]) -> Sequence[str]:

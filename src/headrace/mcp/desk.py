@@ -12,6 +12,7 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.security.settings import ClientSecurity
 from headrace.operations.masking import Masks
 from headrace.operations.reaching import Reach
+from headrace.operations.schemas.records import Schemas
 
 ANONYMOUS = "User:ANONYMOUS"
 """As brokers call those who did not log in."""
@@ -30,11 +31,18 @@ class Desk:
     """Options with which a command reaches the same cluster."""
     allows_changes: bool = False
     masks: Masks = field(default_factory=Masks)
+    schemas: Schemas | None = None
+    """The schemas that keys and values are decoded by; None: they are told as they are."""
     pipelines: Path | None = None
     """The directory of the pipelines' files that may be looked at; None: there is none."""
     metrics_credentials: str = field(default="", repr=False)
     """USER:PASSWORD or `Bearer TOKEN`, for brokers' metrics; empty: none are given."""
     plans: Plans = field(default_factory=Plans)
+
+    async def close(self) -> None:
+        """End what works for it."""
+        if self.schemas is not None:
+            await self.schemas.close()
 
     def command(self, *words: str) -> str:
         """A command that does the same, for people to copy."""

@@ -53,7 +53,11 @@ async def serve_input(reach: Reach, desk_of: Callable[[Cluster], Desk]) -> None:
     _tell_of_libraries()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread waits for input: no clean end could wake it
     async with reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX) as cluster:
-        await ToolServer(desk_of(cluster)).run_stdio_async()
+        desk = desk_of(cluster)
+        try:
+            await ToolServer(desk).run_stdio_async()
+        finally:
+            await desk.close()
 
 
 async def serve_http(
@@ -73,7 +77,9 @@ async def serve_http(
         sockets = [stack.enter_context(bound(listen, "The tools"))]
         told = Address(shown(listen), sockets[0].getsockname()[1])
         cluster = await stack.enter_async_context(reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX))
-        app: Any = ToolServer(desk_of(cluster)).streamable_http_app(
+        desk = desk_of(cluster)
+        stack.push_async_callback(desk.close)
+        app: Any = ToolServer(desk).streamable_http_app(
             streamable_http_path=PATH,
             json_response=True,
             stateless_http=True,

@@ -62,7 +62,7 @@ class Records(Answer):
     left_out: int = Field(description="Records that were found, and had no room in this answer.")
     looked_at: int = Field(description="Records that were read for it.")
     is_whole: bool = Field(description="False: reading stopped before the end, by its limits of time, bytes or count.")
-    remarks: list[str] = Field(description="Where the expression could not be asked of records, or names no field.")
+    remarks: list[str] = Field(description="Why records could not be decoded, or the expression not be asked of them.")
     masked: list[str] = Field(description="Pieces of records that are masked for everybody.")
     command: str
 
@@ -115,7 +115,8 @@ class RecordTools:
             committed_only=isolation_level == READ_COMMITTED,
         )
         mask = self._desk.masks.of(topic)
-        page = await read(self._desk.reach, await self._desk.cluster.existing_topic(topic), wanted, mask)
+        decoding = None if self._desk.schemas is None else self._desk.schemas.of(topic)
+        page = await read(self._desk.reach, await self._desk.cluster.existing_topic(topic), wanted, mask, decoding)
         rows = _rows(page, bounded(value_bytes, MCP_VALUE_BYTES_MAX))
         return Records(
             topic=plain(topic),
@@ -124,7 +125,7 @@ class RecordTools:
             left_out=len(page.records) - len(rows),
             looked_at=page.looked_at,
             is_whole=page.is_whole,
-            remarks=[] if test is None else test.told(),
+            remarks=[*([] if test is None else test.told()), *(() if decoding is None else decoding.troubles)],
             masked=mask.told,
             command=self._desk.command(*_words(topic, wanted, at, time)),
             next=_asks(topic, page, rows, wanted),
