@@ -21,7 +21,7 @@ FOUND: Final[dict[str, int]] = {
     "gives-way-without-the-store": 28,
     "merged-event-before-object": 2,
     "merged-is-swept-on-its-way": 29,
-    "producers-of-the-footer-are-not-taken": 2,
+    "producers-of-the-footer-are-not-taken": 10,
     "recovery-begins-no-assignment": 28,
     "vouchers-go-with-what-they-hang-on": 7,
 }
