@@ -116,6 +116,8 @@ def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> No
         (pipelines / "a.html").write_text(f'<img alt="Records a day" src="data:image/png;base64,{DOT}">')
         with console(cluster.bootstrap, "--pipelines", str(pipelines)) as address, browser() as page:
             with mixed(cluster.bootstrap, "bank"):
+                page.open(f"{address}/topics")
+                page.until_says("bank")
                 for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
                     page.resize(width, 844)
                     page.prefer(scheme)
