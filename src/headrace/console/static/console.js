@@ -7,6 +7,8 @@
   // times
 
   const clock = new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' }); // 2026-01-31 12:00:00
+  const [seconds, minutes, days] = [{ timeStyle: 'medium' }, { timeStyle: 'short' }, { dateStyle: 'short' }].map((style) => new Intl.DateTimeFormat('sv-SE', style));
+  const tick = (step) => step < 60 ? seconds : step < 86400 ? minutes : days; // of a chart's axis, by the seconds between two ticks
   const tell = (element) => {
     const moment = new Date(element.dateTime);
     if (isNaN(moment)) return;
@@ -160,7 +162,7 @@
           points: { show: this.data[0].length < 2 },
           value: (_, value) => value == null ? '–' : Math.round(value).toLocaleString(),
         }))],
-        axes: [axis, { ...axis, size: 52, values: (_, values) => values.map((value) => short.format(value)) }],
+        axes: [{ ...axis, space: 80, values: (_, times, __, ___, step) => times.map((at) => tick(step).format(new Date(at * 1000))) }, { ...axis, size: 52, values: (_, values) => values.map((value) => short.format(value)) }],
       }, this.data, this.element);
     }
   }
