@@ -47,7 +47,8 @@ for _interrupt in (signal.SIGINT, signal.SIGQUIT):
 
 if not IS_LONG:
     os.environ[warm.IS_ON] = "1"
-os.environ["XDG_CONFIG_HOME"] = str(TESTS / "nobody")  # a developer's own contexts name clusters that no test may ask
+# A developer's own contexts name clusters that no test may ask. Go keeps its counts of use there, too.
+os.environ["XDG_CONFIG_HOME"] = str(TESTS.parent / "var" / "no settings")
 
 
 def pytest_configure(config: pytest.Config) -> None:

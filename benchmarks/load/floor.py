@@ -33,9 +33,10 @@ from benchmarks.load.clusters import HeadraceCluster
 from benchmarks.load.rivals import Door, Durability, Headrace, Rival
 from headrace.base.addresses import Address, parse_address
 from headrace.net import loops
-from headrace.wire.apis import Api, ApiKey, api
+from headrace.wire.apis import Api, ApiKey, api, flexible_since
 from headrace.wire.headers import decode_request_header, decode_response_header, encode_response_frame
 from headrace.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from headrace.wire.varint import encode_unsigned_varint
 
 FLOOR: Final = "floor"
 FLOOR_CLUSTER: Final = "floor-3"
@@ -47,6 +48,10 @@ FILE_BYTES: Final = 256 << 20
 HEAD: Final = Struct(">ihhi")
 """Of a request: length, API key, version, correlation id."""
 LENGTH_BYTES: Final = 4
+BEHIND_ID: Final = 12
+"""The place behind the correlation id of a request."""
+FLEXIBLE_TAIL_BYTES: Final = 3
+"""Of a produce of one partition, behind its records: the numbers of tags, which are 0."""
 ANSWER_ID: Final = slice(4, 8)
 """The correlation id in an answer."""
 PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -210,8 +215,10 @@ class Front(asyncio.BufferedProtocol):
         self._buffer = bytearray(1 << 20)
         self._view = memoryview(self._buffer)
         self._filled = 0
-        self._canned: dict[int, tuple[bytes, bytes]] = {}
-        """An answer to a produce of each version: what is before its correlation id, and behind."""
+        self._canned: dict[tuple[int, bytes], tuple[bytes, bytes]] = {}
+        """The answer to a produce of one partition, by its version and the bytes that it begins with."""
+        self._alike = 0
+        """So far requests that are answered alike are the same, but for their correlation id."""
         self._asked: dict[int, tuple[Api, int]] = {}
         self._late: list[bytes] = []
 
@@ -243,7 +250,7 @@ class Front(asyncio.BufferedProtocol):
                 break
             frame = self._view[at:end]
             if key == PRODUCE:
-                head, tail = self._canned.get(version) or self._learned(frame, version)
+                head, tail = self._answer(frame, version)
                 self._replicas.take(frame, partial(self._transport.write, head + number.to_bytes(4) + tail))
             else:
                 self._forward(frame, key, version, number)
@@ -252,18 +259,36 @@ class Front(asyncio.BufferedProtocol):
             self._buffer[: self._filled - at] = self._buffer[at : self._filled]
             self._filled -= at
 
+    def _answer(self, frame: memoryview, version: int) -> tuple[bytes, bytes]:
+        """Before the correlation id, and behind. A request of one partition is looked into once: the others that begin
+        like it are answered alike.
+        """
+        beginning = bytes(frame[BEHIND_ID : self._alike])
+        return self._canned.get((version, beginning)) or self._learned(frame, version)
+
     def _learned(self, frame: memoryview, version: int) -> tuple[bytes, bytes]:
-        """The answer to this request, and from now on to all of its version: there is one partition."""
         produce = known(PRODUCE)
         _, body = decode_request_header(frame[LENGTH_BYTES:])
-        ((topic),) = produce.decode_request(version, frame[LENGTH_BYTES:][body:]).topic_data
-        ((partition),) = topic.partition_data
-        done = PartitionProduceResponse(index=partition.index, base_offset=0, log_start_offset=0)
-        ids = {field: getattr(topic, field) for field in ("name", "topic_id") if hasattr(topic, field)}
-        response = ProduceResponse(responses=(TopicProduceResponse(**ids, partition_responses=(done,)),))
-        canned = b"".join(bytes(each) for each in encode_response_frame(produce, version, 0, response))
-        self._canned[version] = canned[: ANSWER_ID.start], canned[ANSWER_ID.stop :]
-        return self._canned[version]
+        asked = produce.decode_request(version, frame[LENGTH_BYTES:][body:])
+        topics = [
+            TopicProduceResponse(
+                **{field: getattr(topic, field) for field in ("name", "topic_id") if hasattr(topic, field)},
+                partition_responses=tuple(
+                    PartitionProduceResponse(index=each.index, base_offset=0, log_start_offset=0)
+                    for each in topic.partition_data
+                ),
+            )
+            for topic in asked.topic_data
+        ]
+        canned = b"".join(
+            bytes(each) for each in encode_response_frame(produce, version, 0, ProduceResponse(responses=tuple(topics)))
+        )
+        answer = canned[: ANSWER_ID.start], canned[ANSWER_ID.stop :]
+        parts = [each for topic in asked.topic_data for each in topic.partition_data]
+        if len(parts) == 1:
+            self._alike = _begin_of(len(parts[0].records), len(frame), version)
+            self._canned[version, bytes(frame[BEHIND_ID : self._alike])] = answer
+        return answer
 
     def _forward(self, frame: memoryview, key: int, version: int, number: int) -> None:
         self._asked[number] = known(key), version
@@ -285,6 +310,13 @@ class Front(asyncio.BufferedProtocol):
             parts = encode_response_frame(asked, version, number, response._replace(brokers=brokers))
             frame = b"".join(bytes(each) for each in parts)
         self._transport.write(frame)
+
+
+def _begin_of(records: int, frame: int, version: int) -> int:
+    """The place in a produce of one partition where the length of its records is. All are numbers of bytes."""
+    if version >= cast("int", flexible_since(PRODUCE)):
+        return frame - FLEXIBLE_TAIL_BYTES - records - len(encode_unsigned_varint(records + 1))
+    return frame - records - LENGTH_BYTES
 
 
 def known(key: int) -> Api:

@@ -112,8 +112,11 @@ ROADS: Final[tuple[Case, ...]] = (
         (
             "produce-1k-page-cache",
             "produce-1k",
+            "produce-100b",
             "single-page-cache",
             "replicated-1k",
+            "replicated-100b-page-cache",
+            "replicated-100b",
             "replicated-single-page-cache",
             "replicated-single",
         ),

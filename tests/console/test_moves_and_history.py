@@ -100,6 +100,20 @@ def test_what_is_copied_is_told_in_bytes_and_no_wait_is(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+def test_a_broker_that_has_a_copy_already_is_sent_no_bytes(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2, replicas=3)
+        await write(world, "t", 60)
+        target = next(each for each in (1, 2, 3) if each != world.leader("t"))
+        async with console_of(world.cluster.bootstrap) as viewer:
+            found = await viewer.get(f"/move?topic=t&partitions=0&to={target}")
+        assert found.rows[0][3] == "it has a copy already, and is the first to lead it"
+        assert f"1 partition would have broker {target} as the first to lead, which has a copy already." in found.text
+        assert "to export or to copy" not in found.text
+
+    run(tmp_path, work)
+
+
 def test_the_plan_of_a_drain_has_its_cost(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.make("t", partitions=3, replicas=1, **SMALL)
@@ -135,18 +149,22 @@ def test_the_plan_of_a_drain_has_its_cost(tmp_path: Path) -> None:
     loops.run(whole())
 
 
-def asked(target: int, partition: int, *, is_handed_over: bool) -> AskedView:
-    return AskedView("t", partition, 1, target, is_handed_over, "")
+def asked(target: int, partition: int, *, is_handed_over: bool, has_copy: bool = False) -> AskedView:
+    return AskedView("t", partition, 1, target, is_handed_over, "", has_copy)
 
 
 def test_the_cost_of_moves_is_that_of_each_target() -> None:
     moves = [asked(2, 0, is_handed_over=True), asked(3, 1, is_handed_over=False), asked(2, 2, is_handed_over=False)]
     moves += [asked(3, 3, is_handed_over=False), asked(-1, 4, is_handed_over=False)]
-    cost = Cost(dict(zip(moves, (5, 7, 11, None, None), strict=True)), Pause(2, 40, 60))
-    assert cost.by_target == [Share(-1, 1, 0, 1), Share(2, 2, 16, 0), Share(3, 2, 7, 1)]
+    moves += [asked(2, each, is_handed_over=False, has_copy=True) for each in (5, 6)]
+    moves += [asked(1, 7, is_handed_over=False, has_copy=True)]
+    cost = Cost(dict(zip(moves, (5, 7, 11, None, None, 0, 0, 0), strict=True)), Pause(2, 40, 60))
+    assert cost.by_target == [Share(-1, 1, 0, 1, 0), Share(1, 1, 0, 0, 1), Share(2, 4, 16, 0, 2), Share(3, 2, 7, 1, 0)]
     assert told(cost, "{} B".format) == [
         "1 partition would go to brokers that are not chosen yet; no broker tells how many bytes.",
+        "1 partition would have broker 1 as the first to lead, which has a copy already.",
         "2 partitions would go to broker 2, with 16 B to export or to copy.",
+        "2 partitions would have broker 2 as the first to lead, which has a copy already.",
         "2 partitions would go to broker 3, with 7 B to export or to copy, beside 1 of unknown size.",
         "Writes to a partition wait while it is handed over. In the last 2 moves they waited 40 ms at the median, and "
         "60 ms at most.",

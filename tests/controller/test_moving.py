@@ -57,6 +57,15 @@ def test_one_partition_of_it() -> None:
     assert replicas(world, 0) == ((B,), ())
 
 
+def test_a_target_with_a_copy_is_told_from_one_without() -> None:
+    world = cluster((B, C))
+    (copied,) = move_partitions(world.image, MoveWish(topic="u", to=D), hands_over=lambda _: False).result
+    (led,) = ask(world, topic="u", to=C)
+    assert (copied.target, copied.has_copy) == (D, False)
+    assert (led.target, led.has_copy) == (C, True)
+    assert world.image.partition_info("u", PartitionIndex(0)).leader == C
+
+
 def test_a_partition_that_is_not_there_is_refused_by_name() -> None:
     world = cluster((B,), (B,))
     refusal = ask(world, topic="u", partitions=(PartitionIndex(1), PartitionIndex(77), PartitionIndex(78)), to=C)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,7 @@ answers = st.builds(
             target=numbers,
             is_handed_over=st.booleans(),
             refusal=st.text(),
+            has_copy=st.booleans(),
         )
     ).map(tuple),
 )
@@ -73,6 +76,14 @@ def test_a_request_is_read_as_it_was_written(request: MoveRequest) -> None:
 @given(answers)
 def test_an_answer_is_read_as_it_was_written(answer: MoveAnswer) -> None:
     assert decode_answer(memoryview(encode_answer(answer))[4:]) == answer
+
+
+def test_an_answer_of_a_broker_of_before_knows_no_copies_and_a_command_of_before_reads_this_one() -> None:
+    answer = MoveAnswer(asked=(AskedView("t", 0, 1, 2, False, "", True),))
+    told = json.loads(encode_answer(answer)[4:])
+    assert "has_copy" not in told["asked"][0]
+    del told["copies"]
+    assert decode_answer(memoryview(json.dumps(told).encode())).asked == (answer.asked[0]._replace(has_copy=False),)
 
 
 @given(st.binary(max_size=60))

@@ -150,6 +150,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
                 "leader_epoch": part.leader_epoch,
                 "replicas": list(part.replicas),
                 "isr": list(part.isr),
+                "offline": list(part.offline),
                 "start_offset": first[part.index].offset if part.index in first else None,
                 "end_offset": end[part.index].offset if part.index in end else None,
                 "lags": {str(replica): one.lag for replica, one in replicas.get(part.index, {}).items()},
@@ -240,7 +241,11 @@ def reassign(
     name: Name,
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be given again.")] = None,
     replicas: Annotated[
-        str | None, typer.Option(metavar="ID[,ID]", help="The brokers that are to hold it, the first to lead it.")
+        str | None,
+        typer.Option(
+            metavar="ID[,ID]",
+            help="The brokers that are to hold it. 'headrace topic elect' has the first of them lead.",
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,
@@ -352,6 +357,14 @@ def _summary(view: TopicView) -> dict[str, Any]:
     }
 
 
+def _lags(lags: dict[str, int | None], offline: Sequence[int]) -> str:
+    """Each copy's lag. The lag of a copy on a broker that is down is of its last fetch, and is not told."""
+    told = {
+        replica: "down" if int(replica) in offline else "?" if lag is None else lag for replica, lag in lags.items()
+    }
+    return ",".join(f"{replica}:{lag}" for replica, lag in told.items()) or "-"
+
+
 def _print_description(found: dict[str, Any]) -> None:
     print_line(f"{found['topic']}  id {found['id']}  replication factor {found['replication_factor']}")
     print_line("")
@@ -364,7 +377,7 @@ def _print_description(found: dict[str, Any]) -> None:
             ",".join(map(str, part["isr"])),
             "-" if part["start_offset"] is None else part["start_offset"],
             "-" if part["end_offset"] is None else part["end_offset"],
-            ",".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in part["lags"].items()) or "-",
+            _lags(part["lags"], part["offline"]),
         )
         for part in found["partitions"]
     ]

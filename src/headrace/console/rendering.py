@@ -42,6 +42,7 @@ def environment() -> Environment:
         "share": share,
         "told": told,
         "cost": cost,
+        "way": costs.way_of,
     }
     made.globals |= {"static": static, "spark": spark}
     return made

@@ -60,6 +60,8 @@ class MoveOutcome:
     """NO_LEADER: there is none."""
     is_handed_over: bool
     refusal: Refusal | None = None
+    has_copy: bool = False
+    """The target has a copy in sync already, and only leads from now on."""
 
 
 def move_partitions(
@@ -117,6 +119,7 @@ def move_partitions(
                 target=target,
                 is_handed_over=is_handed_over,
                 refusal=refusal,
+                has_copy=has_copy,
             )
         )
     decision = reassign_partitions(

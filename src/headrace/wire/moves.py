@@ -82,6 +82,8 @@ class AskedView(NamedTuple):
     """True: through the store; False: it is copied."""
     refusal: str
     """The reason for a refusal; empty: the move is under way."""
+    has_copy: bool = False
+    """The target has a copy already, and only leads from now on: nothing is exported or copied."""
 
 
 class MoveAnswer(NamedTuple):
@@ -113,8 +115,10 @@ def decode_request(frame: memoryview) -> MoveRequest:
 def encode_answer(answer: MoveAnswer) -> bytes:
     """The whole frame, its length first."""
     lists = {name: [each._asdict() for each in getattr(answer, name)] for name in ("moves", "finished", "asked")}
-    since = [one.pop("since_ms") for one in lists["moves"]]  # commands of before know no such field
-    body = json.dumps({"error": answer.error, **lists, "since": since}).encode()
+    # Commands of before know no such fields.
+    since = [one.pop("since_ms") for one in lists["moves"]]
+    copies = [one.pop("has_copy") for one in lists["asked"]]
+    body = json.dumps({"error": answer.error, **lists, "since": since, "copies": copies}).encode()
     return struct.pack(">i", len(body)) + body
 
 
@@ -123,12 +127,14 @@ def decode_answer(frame: memoryview) -> MoveAnswer:
     fields = _fields(frame)
     try:
         moves = tuple(MoveView(**each) for each in fields["moves"])
+        asked = tuple(AskedView(**each) for each in fields["asked"])
         since = fields.get("since", [0] * len(moves))
+        copies = fields.get("copies", [False] * len(asked))
         return MoveAnswer(
             error=str(fields["error"]),
             moves=tuple(one._replace(since_ms=int(at)) for one, at in zip(moves, since, strict=True)),
             finished=tuple(FinishedView(**each) for each in fields["finished"]),
-            asked=tuple(AskedView(**each) for each in fields["asked"]),
+            asked=tuple(one._replace(has_copy=bool(has)) for one, has in zip(asked, copies, strict=True)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"this tells nothing of moves: {error}") from error

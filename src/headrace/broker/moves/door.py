@@ -140,6 +140,7 @@ class MoveDoor:
                     target=one.target,
                     is_handed_over=one.is_handed_over,
                     refusal="" if one.refusal is None else one.refusal.message,
+                    has_copy=one.has_copy,
                 )
                 for one in outcomes
             )

@@ -84,7 +84,7 @@ async def print_records(bootstrap: str, orders: Orders) -> None:
         if orders.schemas is not None:
             stack.push_async_callback(orders.schemas.close)
         cluster = await stack.enter_async_context(reached(bootstrap, backoff=backoff))
-        view = await cluster.existing_topic(orders.topic)
+        view = await cluster.existing_topic(orders.topic, may_be_made=True)
         partitions = list(orders.partitions) or [int(part.index) for part in view.partitions]
         for index in partitions:
             if not 0 <= index < len(view.partitions):

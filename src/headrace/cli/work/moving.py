@@ -166,11 +166,18 @@ def _print_asked(one: AskedView, size: int | None, *, dry_run: bool, json: bool)
         exported, copied = (size, None) if one.is_handed_over else (None, size)
         print_json({**one._asdict(), "dry_run": dry_run, "bytes_to_export": exported, "bytes_to_copy": copied})
         return
-    way = "handed over through the durable store" if one.is_handed_over else "copied"
-    report = one.refusal or f"from broker {one.source} to broker {one.target}, {way}"
-    if dry_run and not one.refusal and size is not None:
+    print_line(f"{one.topic}-{one.partition}: {one.refusal or _way(one, size, dry_run=dry_run)}")
+
+
+def _way(one: AskedView, size: int | None, *, dry_run: bool) -> str:
+    from headrace.operations.changes.costs import way_of
+
+    if one.has_copy:
+        return f"broker {one.target} has a copy already, and {'would be' if dry_run else 'is'} the first to lead it"
+    report = f"{'would go ' if dry_run else ''}from broker {one.source} to broker {one.target}, {way_of(one)}"
+    if dry_run and size is not None:
         report += f"; {size} bytes are still to be exported" if one.is_handed_over else f"; its log has {size} bytes"
-    print_line(f"{one.topic}-{one.partition}: {'would go ' if dry_run and not one.refusal else ''}{report}")
+    return report
 
 
 class Watch:

@@ -89,7 +89,7 @@ async def write_lines(bootstrap: str, orders: Orders) -> None:
     """Read to the end and write every line. Raises ClientError, OSError."""
     tally = _Tally(time.monotonic())
     async with reached(bootstrap) as cluster:
-        await cluster.existing_topic(orders.topic)
+        await cluster.existing_topic(orders.topic, may_be_made=True)
         producer = Producer(
             cluster,
             acks=orders.acks,

@@ -10,7 +10,7 @@ from headrace.console.changes import Change
 from headrace.console.rendering import size
 from headrace.console.sheets import Field, Sheet
 from headrace.console.state import Console
-from headrace.operations.changes.costs import Cost
+from headrace.operations.changes.costs import Cost, way_of
 from headrace.operations.changes.leaving import cancelling, draining
 from headrace.operations.changes.plan import Plan
 from headrace.wire.moves import AskedView
@@ -45,8 +45,7 @@ async def _draining(console: Console, asked: Leaving) -> Plan:
 
 
 def _way(one: AskedView) -> tuple[Any, ...]:
-    way = "handed over through the store" if one.is_handed_over else "copied"
-    refusal = f"refused: {one.refusal}" if one.refusal else way
+    refusal = f"refused: {one.refusal}" if one.refusal else way_of(one)
     return f"{one.topic}-{one.partition}", one.source, one.target if one.target >= 0 else None, refusal
 
 

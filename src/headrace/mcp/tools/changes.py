@@ -40,6 +40,7 @@ class GoingTo(Part):
     partitions: int
     bytes: int = Field(description="Bytes to export or to copy, of those that are known.")
     partitions_of_unknown_size: int
+    partitions_with_a_copy: int = Field(description="Those that it has a copy of already, and only leads from then on.")
 
 
 class MovesCost(Part):
@@ -255,6 +256,7 @@ def _cost(known: Cost) -> MovesCost:
                 partitions=share.partitions,
                 bytes=share.bytes,
                 partitions_of_unknown_size=share.unknown,
+                partitions_with_a_copy=share.led,
             )
             for share in known.by_target
         ],

@@ -269,16 +269,16 @@ class Cluster:
         """Whether the broker was there in the last metadata."""
         return broker in self.known_brokers
 
-    async def existing_topic(self, name: str) -> TopicView:
-        """One topic, fresh, for a user who named it. A topic that does not exist is final, not retried, and the
-        sentence says how to make it.
+    async def existing_topic(self, name: str, *, may_be_made: bool = False) -> TopicView:
+        """One topic, fresh, for a user who named it. A topic that does not exist is final, and not retried.
+        `may_be_made`: the error says how to make it, too.
         """
         try:
             return await self.topic(name, fresh=True)
         except RefusedError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            raise UnknownTopicError(name) from error
+            raise UnknownTopicError(name, may_be_made=may_be_made) from error
 
     async def partition(self, topic: str, partition: int) -> PartitionView:
         """A partition with a live leader. Raises RefusedError (retriable) where it has none."""
@@ -314,11 +314,10 @@ class Cluster:
 class UnknownTopicError(RefusedError):
     """A topic that the user named does not exist. No pause will change that."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, may_be_made: bool = False) -> None:
+        make = f"make it with 'headrace topic create {name}', or " if may_be_made else ""
         super().__init__(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"Topic '{name}' does not exist",
-            f"make it with 'headrace topic create {name}', or see 'headrace topic list'",
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist", f"{make}see 'headrace topic list'"
         )
         self.retriable = False
 

@@ -172,7 +172,7 @@ class Producer:
         async def ask() -> int:
             if self._auto_create:
                 return len((await self._cluster.topic(topic, auto_create=True)).partitions)
-            return len((await self._cluster.existing_topic(topic)).partitions)
+            return len((await self._cluster.existing_topic(topic, may_be_made=True)).partitions)
 
         count = self._counts[topic] = await self._cluster.retried(ask)
         return count

@@ -23,7 +23,7 @@ class Pause(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The partitions that go to one target."""
+    """The partitions that go to one target, or that it leads from then on with the copy that it has."""
 
     target: int
     """-1: the controller has not chosen one."""
@@ -32,13 +32,15 @@ class Share(NamedTuple):
     """Bytes of those that a broker tells of."""
     unknown: int
     """Number of those that none tells of."""
+    led: int
+    """Number of those that it has a copy of already, and only leads from then on."""
 
 
 class Cost(NamedTuple):
     """The cost of some moves, as far as it is known before."""
 
     bytes_left: Mapping[AskedView, int | None]
-    """Bytes to export or to copy; None: no broker tells."""
+    """Bytes to export or to copy, 0 where the target has a copy already; None: no broker tells."""
     pause: Pause | None
     """None: no move through the store has finished."""
 
@@ -47,8 +49,14 @@ class Cost(NamedTuple):
         """Targets in order."""
         found: dict[int, Share] = {}
         for one, left in self.bytes_left.items():
-            _, partitions, known, unknown = found.get(one.target, Share(one.target, 0, 0, 0))
-            found[one.target] = Share(one.target, partitions + 1, known + (left or 0), unknown + (left is None))
+            share = found.get(one.target, Share(one.target, 0, 0, 0, 0))
+            found[one.target] = Share(
+                one.target,
+                share.partitions + 1,
+                share.bytes + (left or 0),
+                share.unknown + (left is None),
+                share.led + one.has_copy,
+            )
         return [found[target] for target in sorted(found)]
 
     @property
@@ -66,12 +74,16 @@ async def cost_of(cluster: Cluster, going: Sequence[AskedView]) -> Cost:
     """The cost of these moves. Of very many topics some are not measured. Raises ClientError."""
     sources: dict[int, list[tuple[str, int]]] = {}
     for one in sorted(going):
-        if not one.is_handed_over and one.source >= 0:
+        if not one.is_handed_over and not one.has_copy and one.source >= 0:
             sources.setdefault(one.source, []).append((one.topic, one.partition))
     logs, _ = await sizes(cluster, sources)
     unexported = await _unexported(cluster, sorted({one.topic for one in going if one.is_handed_over}))
-    left = {one: (unexported if one.is_handed_over else logs).get((one.topic, one.partition)) for one in going}
-    return Cost(left, pause_of((await under_way(cluster))[1]))
+
+    def left(one: AskedView) -> int | None:
+        known = unexported if one.is_handed_over else logs
+        return 0 if one.has_copy else known.get((one.topic, one.partition))
+
+    return Cost({one: left(one) for one in going}, pause_of((await under_way(cluster))[1]))
 
 
 async def _unexported(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int], int]:
@@ -91,15 +103,28 @@ def told(cost: Cost, size: Callable[[int], str]) -> list[str]:
     found = []
     for share in cost.by_target:
         to = f"broker {share.target}" if share.target >= 0 else "brokers that are not chosen yet"
-        many = "1 partition" if share.partitions == 1 else f"{share.partitions:,} partitions"
-        if share.unknown == share.partitions:
-            found.append(f"{many} would go to {to}; no broker tells how many bytes.")
-        else:
+        going = share.partitions - share.led
+        if going and share.unknown == going:
+            found.append(f"{_many(going)} would go to {to}; no broker tells how many bytes.")
+        elif going:
             rest = f", beside {share.unknown:,} of unknown size" if share.unknown else ""
-            found.append(f"{many} would go to {to}, with {size(share.bytes)} to export or to copy{rest}.")
+            found.append(f"{_many(going)} would go to {to}, with {size(share.bytes)} to export or to copy{rest}.")
+        if share.led:
+            found.append(f"{_many(share.led)} would have {to} as the first to lead, which has a copy already.")
     if cost.waits:
         found.append(f"Writes to a partition wait while it is handed over. {waited(cost.pause)}")
     return found
+
+
+def _many(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions:,} partitions"
+
+
+def way_of(one: AskedView) -> str:
+    """How a partition gets to its target, in words."""
+    if one.has_copy:
+        return "it has a copy already, and is the first to lead it"
+    return "handed over through the store" if one.is_handed_over else "copied"
 
 
 def waited(pause: Pause | None) -> str:

@@ -36,7 +36,7 @@ class NewRecord(NamedTuple):
 
 async def producing(cluster: Cluster, record: NewRecord) -> Plan:
     """One record, of the time at which it is written. Raises UsageError, ClientError."""
-    view = await cluster.existing_topic(record.topic)
+    view = await cluster.existing_topic(record.topic, may_be_made=True)
     if view.internal:
         raise UsageError(f"Topic '{record.topic}' is the brokers' own: nobody else writes to it.")
     if record.partition is not None and record.partition >= len(view.partitions):
