@@ -195,7 +195,13 @@ async def test_the_plan_of_moves_has_its_cost(tmp_path: Path) -> None:
             ]
             for plan in plans:
                 (one,) = plan["effect"]
-                target = {"broker": one["target"], "partitions": 1, "bytes": size, "partitions_of_unknown_size": 0}
+                target = {
+                    "broker": one["target"],
+                    "partitions": 1,
+                    "bytes": size,
+                    "partitions_of_unknown_size": 0,
+                    "partitions_with_a_copy": 0,
+                }
                 assert plan["cost"] == {
                     "targets": [target],
                     "bytes": size,
