@@ -62,7 +62,7 @@ def test_the_dry_run_of_a_drain_tells_what_it_costs(tmp_path: Path, capsys: pyte
         assert code == 0
         assert [(one["topic"], one["bytes_to_export"], one["bytes_to_copy"]) for one in rows] == [("t", size, None)]
         target = rows[0]["target"]
-        share = {"target": target, "partitions": 1, "bytes": size, "unknown": 0}
+        share = {"target": target, "partitions": 1, "bytes": size, "unknown": 0, "led": 0}
         assert last == {"dry_run": True, "cost": {"targets": [share], "pause": None}}
         assert (await command(world, capsys, "broker", "drain", str(A), "--wait"))[0] == 0
         await world.until_owned(target)

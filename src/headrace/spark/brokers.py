@@ -102,7 +102,7 @@ class Brokers:
 
     def topic(self, name: str) -> TopicView:
         """The topic as it is now. Raises UnknownTopicError where there is none, ClientError."""
-        return self._ask(self._cluster.retried(lambda: self._cluster.existing_topic(name)))
+        return self._ask(self._cluster.retried(lambda: self._cluster.existing_topic(name, may_be_made=True)))
 
     def offsets(
         self, topic: str, partitions: Iterable[int], at: int, *, committed_only: bool = False
