@@ -15,6 +15,7 @@ import structlog
 from headrace.base import limits
 from headrace.base.addresses import Address
 from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, Lineage
+from headrace.net.client.security.dialing import dial
 from headrace.net.peer import peers as module
 from headrace.net.peer.peerframes import HEADER, Envelope, encode_frame, encoded
 from headrace.net.peer.peers import AddressBook, Peers
@@ -102,6 +103,28 @@ async def test_messages_arrive_in_order_and_the_answer_finds_its_way(ends: tuple
     two.peers.send(heartbeat(2, 1, 7))
     await one.until(lambda: bool(one.received))
     assert one.received == [heartbeat(2, 1, 7)]
+
+
+async def test_nothing_is_lost_where_a_session_ends_and_another_connection_takes_its_place(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = ends
+    dialled = list[float]()
+
+    async def brief(*arguments: Any, **settings: Any) -> tuple[Any, float]:
+        protocol, lasts_s = await dial(*arguments, **settings)
+        dialled.append(lasts_s)
+        return protocol, 0.001
+
+    monkeypatch.setattr(module, "dial", brief)
+    sent = 0
+    while len(dialled) < 20:
+        sent += 1
+        one.peers.send(heartbeat(1, 2, sent))
+        await two.until(lambda: len(two.received) == sent)  # noqa: B023 - awaited here
+    assert {message.round for message in two.received if isinstance(message, Heartbeat)} == {*range(1, sent + 1)}
+    assert set(dialled) == {0.0}, "a session without a password has no end"
+    assert one.dead == two.dead == []
 
 
 async def test_a_large_message_arrives(ends: tuple[End, End]) -> None:

@@ -85,6 +85,8 @@ class Connection(asyncio.Protocol):
         self._is_retired = False
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.versions: dict[int, tuple[int, int]] = {}
+        self.session_ms = 0
+        """The length of the session; 0: it has no end."""
 
     # called by the event loop
 
@@ -280,6 +282,7 @@ class Connection(asyncio.Protocol):
             self._renewal = loop.create_task(self._renew(sasl), name=f"renew the session at {self.address}")
 
         loop = asyncio.get_running_loop()
+        self.session_ms = max(0, lifetime_ms)
         if lifetime_ms > 0 and self._lost is None:
             self._renewal = loop.call_later(renewal_s(lifetime_ms), begin)
 

@@ -114,4 +114,5 @@ async def open_link(
     security: ClientSecurity = PLAIN,
 ) -> CopyLink:
     """Connect to a leader. Raises OSError, TimeoutError; with security also ClientError."""
-    return await dial(address, lambda: CopyLink(on_frame, on_lost), security=security, timeout_ms=timeout_ms)
+    link, _ = await dial(address, lambda: CopyLink(on_frame, on_lost), security=security, timeout_ms=timeout_ms)
+    return link

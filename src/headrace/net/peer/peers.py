@@ -4,6 +4,7 @@ broker's ordinary listener.
 Promises:
 - `send` never waits. The queue is bounded, and the oldest messages are dropped.
 - All messages that one turn of the loop sends to a member go in one write.
+- Where a session has an end (KIP-368), another connection is opened before that. What is sent meanwhile waits for it.
 - A peer of another cluster, with another identity than assumed, or with malformed messages is closed with one log line.
 - A peer of another lineage (a log from before the quorum was recovered by force, or after that) is ignored. The member
   whose lineage is behind is informed, and calls `on_superseded`.
@@ -58,7 +59,7 @@ from headrace.wire.frames import LENGTH_BYTES
 log = get_logger(__name__)
 _UNKNOWN: Final = ClusterId("")
 _STEADY_SECONDS: Final = 1.0
-"""A connection that lasted this long was a good one: the next attempt follows at once."""
+"""A connection that lasted this long, or as long as its session, was a good one: the next attempt follows at once."""
 
 
 class AddressBook:
@@ -291,6 +292,9 @@ class _Link(asyncio.Protocol):
         self._connecting: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Handle | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._lasts_s = 0.0
+        """Seconds for which a connection serves before another takes its place; 0: its session has no end."""
         self._writable = True
         self._opened_at = 0.0
         self._attempts = 0
@@ -345,8 +349,11 @@ class _Link(asyncio.Protocol):
         try:
             if address is None:
                 raise OSError(f"nobody has said where broker {self._node} listens")
-            await dial(address, lambda: self, security=self._peers.security, timeout_ms=PEER_CONNECT_MS_MAX)
+            _, lasts_s = await dial(
+                address, lambda: self, security=self._peers.security, timeout_ms=PEER_CONNECT_MS_MAX
+            )
             self._lost_address, self._looks_again = None, False
+            self._renew_after(lasts_s)
             self._distrust = ""
         except (OSError, TimeoutError, HeadraceError) as error:
             self._connecting = None
@@ -358,6 +365,20 @@ class _Link(asyncio.Protocol):
             self._connecting = None
             if self._stopped:
                 self.stop()
+
+    def _renew_after(self, seconds: float) -> None:
+        self._lasts_s = seconds
+        if seconds and self._transport is not None:
+            self._renewal = asyncio.get_running_loop().call_later(seconds, self._renew)
+
+    def _renew(self) -> None:
+        """The session ends soon. What was written still goes by this connection, and what comes next by another."""
+        transport, self._transport, self._renewal = self._transport, None, None
+        if transport is not None:
+            transport.set_protocol(asyncio.Protocol())
+            transport.close()
+            self._writable, self._attempts, self._lost_address = True, 0, self._dialled
+            self.connect()
 
     def _failed(self, error: Exception, address: Address | None) -> None:
         lost, self._lost_address, self._looks_again = self._lost_address, None, False
@@ -429,7 +450,10 @@ class _Link(asyncio.Protocol):
             self._lost_address = self._dialled
         loop = asyncio.get_running_loop()
         self._drop_queue()
-        if loop.time() - self._opened_at >= _STEADY_SECONDS:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
+        if loop.time() - self._opened_at >= min(_STEADY_SECONDS, self._lasts_s or _STEADY_SECONDS):
             self._attempts = 0
         if self._attempts == 0:
             self._attempts = 1
@@ -440,10 +464,10 @@ class _Link(asyncio.Protocol):
     def stop(self) -> None:
         self._stopped = True
         self._drop_queue()
-        for pending in (self._pause, self._flushing, self._connecting):
+        for pending in (self._pause, self._flushing, self._connecting, self._renewal):
             if pending is not None:
                 pending.cancel()
-        self._pause = self._flushing = None
+        self._pause = self._flushing = self._renewal = None
         if self._transport is not None:
             self._transport.abort()
             self._transport = None

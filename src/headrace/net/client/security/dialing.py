@@ -2,7 +2,7 @@
 
 Promises: without security it is one plain `create_connection`, and nothing more. Otherwise the protocol's
 `connection_made` is called once the broker has let this side in. A session is not renewed behind the protocol's back:
-the broker ends the connection when it is over, and whoever owns it opens another.
+the broker ends the connection when it is over, and whoever owns it opens another, best before that.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ P = TypeVar("P", bound=asyncio.Protocol)
 CLIENT_ID = "headrace-broker"
 
 
-async def dial(address: Address, factory: Callable[[], P], *, security: ClientSecurity, timeout_ms: int) -> P:
-    """Connect, and return the protocol that the factory makes. Raises OSError, TimeoutError; with security also
-    AuthenticationError, UnsupportedError."""
+async def dial(
+    address: Address, factory: Callable[[], P], *, security: ClientSecurity, timeout_ms: int
+) -> tuple[P, float]:
+    """Connect, and return the protocol that the factory makes, and the seconds after which another connection had best
+    take its place; 0: the session has no end. Raises OSError, TimeoutError; with security also AuthenticationError,
+    UnsupportedError."""
     if security.is_plain:
         async with asyncio.timeout(timeout_ms / 1000):
             _, protocol = await asyncio.get_running_loop().create_connection(factory, *address)
-        return protocol
+        return protocol, 0
     from headrace.net.client.connection import connect
+    from headrace.net.client.security.login import renewal_s
 
     try:
         async with asyncio.timeout(timeout_ms / 1000):
@@ -35,7 +39,7 @@ async def dial(address: Address, factory: Callable[[], P], *, security: ClientSe
         raise _world_error(error) from error
     protocol = factory()
     connection.hand_over(protocol)
-    return protocol
+    return protocol, renewal_s(connection.session_ms)
 
 
 def _world_error(error: ClientError) -> OSError:
