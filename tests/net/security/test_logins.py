@@ -273,7 +273,8 @@ async def test_another_protocol_takes_the_connection_once_it_is_let_in(security:
     from headrace.wire.headers import encode_request_frame
 
     async with scripted_broker(plain_gate().answers) as broker:
-        other = await dial(broker.address, Other, security=security, timeout_ms=5_000)
+        other, lasts_s = await dial(broker.address, Other, security=security, timeout_ms=5_000)
+        assert lasts_s == 0, "this broker gave the session no end"
         known = api(ApiKey.METADATA)
         assert known is not None
         other.transport.writelines(encode_request_frame(known, known.max_version, 7, "x", named("theirs")))
