@@ -4,7 +4,7 @@ broker's ordinary listener.
 Promises:
 - `send` never waits. The queue is bounded, and the oldest messages are dropped.
 - All messages that one turn of the loop sends to a member go in one write.
-- Where a session has an end (KIP-368), another connection is opened before that. What is sent meanwhile waits for it.
+- Where a session has an end (KIP-368), another connection is opened before that. Messages sent meanwhile wait for it.
 - A peer of another cluster, with another identity than assumed, or with malformed messages is closed with one log line.
 - A peer of another lineage (a log from before the quorum was recovered by force, or after that) is ignored. The member
   whose lineage is behind is informed, and calls `on_superseded`.
@@ -372,7 +372,7 @@ class _Link(asyncio.Protocol):
             self._renewal = asyncio.get_running_loop().call_later(seconds, self._renew)
 
     def _renew(self) -> None:
-        """The session ends soon. What was written still goes by this connection, and what comes next by another."""
+        """The session ends soon. This connection still sends all that was written, and another one takes its place."""
         transport, self._transport, self._renewal = self._transport, None, None
         if transport is not None:
             transport.set_protocol(asyncio.Protocol())
