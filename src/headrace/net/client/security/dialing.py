@@ -1,8 +1,8 @@
 """Opens a connection for a protocol that is not our client's: TLS and login come first, then the protocol takes over.
 
 Promises: without security it is one plain `create_connection`, and nothing more. Otherwise the protocol's
-`connection_made` is called once the broker has let this side in. A session is not renewed behind the protocol's back. The
-broker ends the connection when it is over. The connection's owner opens another, best before that.
+`connection_made` is called once the broker has let this side in. A session is not renewed behind the protocol's back.
+The broker ends the connection when it is over. Its owner opens another, best before that.
 """
 
 from __future__ import annotations
