@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.cluster.quorum_simulation import played
+from tests.tiers import of_tier
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(of_tier(short=4, long=24)))
 def test_nothing_acknowledged_is_lost_whatever_dies_and_is_cut(seed: int) -> None:
     world = played(seed, lambda world: world.ordeal(12))
     assert len(world.acknowledged) > 5

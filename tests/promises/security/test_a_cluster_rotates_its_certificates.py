@@ -29,8 +29,8 @@ from tests.promises.support.guarded import HOST, GuardedCluster
 from tests.promises.support.load import DEADLINE_S, QUIET, PartitionLogs, Producer, Sender, value_of
 from tests.promises.support.records import ASKED_EVERY_S, IDEMPOTENT, IMPATIENT, OPTIONS, PLAIN, Records, Shape
 from tests.promises.support.records import under_records as loaded
+from tests.promises.support.writing import REST_S, writing
 from tests.promises.support.writing import TOPIC as BRIEF
-from tests.promises.support.writing import writing
 from tests.threads import joined
 from tests.tiers import of_tier
 from tools import warm
@@ -123,6 +123,7 @@ class AioProducer(Sender):
         await producer.start()
         while not self._stopping.is_set():
             await asyncio.gather(*(self._send(producer, partition) for partition in range(self.partitions)))
+            await asyncio.sleep(REST_S)
         await producer.stop()
 
     async def _send(self, producer: AIOKafkaProducer, partition: int) -> None:

@@ -14,10 +14,14 @@ from typing import Any, Final
 import confluent_kafka
 
 from tests.threads import joined
+from tests.tiers import of_tier
 
 TOPIC: Final = "written-meanwhile"
 FLUSH_S: Final = 150.0
 LOOK_EVERY_S: Final = 0.01
+REST_S: Final = of_tier(short=0.05, long=0.0)
+"""Of a writer, after each record of its lasting connection: without it writers fill a processor, most of it with new
+connections."""
 
 
 class Writer(threading.Thread):
@@ -40,6 +44,7 @@ class Writer(threading.Thread):
                 number += 1
                 producer.produce(TOPIC, b"%s-%d" % (self._name, number), on_delivery=self._delivered)
                 producer.flush(FLUSH_S)
+            self._over.wait(REST_S)
 
     def _brief(self) -> Sequence[confluent_kafka.Producer]:
         return [confluent_kafka.Producer(self._configs)]

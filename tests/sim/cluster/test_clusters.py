@@ -73,9 +73,9 @@ def replay(seed: int, hash_seed: int) -> str:
 
 @pytest.mark.timeout(HUNT_SECONDS_MAX)
 def test_a_seed_replays_to_the_letter() -> None:
-    seeds = range(1, of_tier(short=1, long=2) + 1)
-    stories = [run_cluster(seed).story for seed in seeds]
-    assert [run_cluster(seed).story for seed in seeds] == stories
-    told = replay(1, 1)
-    assert replay(1, 2) == told
-    assert told.startswith("\n".join(stories[0]))
+    """In this process, and in others, whose hashes are others."""
+    story = sound("metadata", 1).story
+    assert run_cluster(1).story == story
+    told = {replay(1, hash_seed) for hash_seed in range(of_tier(short=1, long=3))}
+    assert len(told) == 1
+    assert told.pop().startswith("\n".join(story))
