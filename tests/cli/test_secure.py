@@ -24,6 +24,7 @@ from headrace.base.properties import parse_properties
 from headrace.broker.home import securing
 from headrace.security.jaas import read_jaas
 from tests.interop.kafka_tools import KafkaTools
+from tests.tiers import long_only
 from tools import kafka_jars, warm
 
 COMMAND = (sys.executable, "-m", "headrace.cli.main")
@@ -240,6 +241,7 @@ def test_the_audit_log_has_what_was_denied(secured: Secured) -> None:
     assert all(json.loads(line)["allowed"] is False for line in lines)
 
 
+@long_only
 @pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 def test_the_client_file_is_one_of_kafkas_tools(secured: Secured) -> None:
     options = ("--bootstrap-server", secured.bootstrap, "--command-config", str(secured.client))

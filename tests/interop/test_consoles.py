@@ -17,6 +17,7 @@ import structlog
 from headrace.testing import ClusterThread
 from tests.interop import java_project
 from tests.interop.support.asking import asked
+from tests.tiers import long_only
 
 PAGES: Final = (
     "console_opens",
@@ -32,7 +33,7 @@ PAGES: Final = (
 pytestmark = pytest.mark.skipif(not java_project.IS_POSSIBLE, reason=java_project.REASON)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["open", "secure"])
+@pytest.mark.parametrize("secure", [False, pytest.param(True, marks=long_only)], ids=["open", "secure"])
 def test_every_page_opens_and_no_broker_warns(secure: bool, tmp_path: Path) -> None:
     command = [*java_project.built(), "headrace.interop.Main"]
     with ClusterThread(secure=secure, data=tmp_path / "data") as cluster, structlog.testing.capture_logs() as logs:

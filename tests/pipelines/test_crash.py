@@ -16,13 +16,15 @@ import pytest
 from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, last_run, moments, numbered, stores
 from tests.pipelines.oracle import consumer_rows, delta_listed, differences, iceberg_listed
 from tests.spark.world import Row, World, consumed, random_batch, records_in, world
+from tests.tiers import IS_LONG
 from tools.servers import s3_server
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "1"))
 ALL_FORMATS = ("parquet", "delta", "iceberg")
+OF_TIER = ALL_FORMATS if IS_LONG else ALL_FORMATS[:1]
 FORMATS = [
     each
-    for each in os.environ.get("HEADRACE_CRASH_FORMATS", ",".join(ALL_FORMATS)).split(",")
+    for each in os.environ.get("HEADRACE_CRASH_FORMATS", ",".join(OF_TIER)).split(",")
     if each in ALL_FORMATS  # others have tests of their own
 ]
 IS_SHORT = ROUNDS < 10

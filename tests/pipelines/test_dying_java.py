@@ -67,11 +67,12 @@ def test_a_table_lists_all_files_or_claims_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pipeline", "at"),
     [
-        pytest.param("audit", 1, marks=long_only),
+        ("audit", 1),
         ("statistics", 3),
-        pytest.param("compact", 2, marks=long_only),
+        ("compact", 2),
     ],
 )
+@long_only
 def test_a_report_is_of_all_or_is_none(tmp_path: Path, pipeline: str, at: int) -> None:
     """Of two digests that are empty, it would be said that they are the same."""
     with world(tmp_path / "world") as made:

@@ -34,6 +34,7 @@ from headrace.spark.write.writing import Producer, Target, find_target
 from headrace.storage.objects import open_objects
 from tests.spark.test_packing import SCHEMA
 from tests.spark.world import TIME, World, consumed, read, world
+from tests.tiers import of_tier
 
 MANY = REPLAY_ROWS_MAX
 SENT = pa.schema([pa.field("offset", pa.int64()), *(SCHEMA.field(n) for n in ("key", "value", "timestamp", "headers"))])
@@ -156,7 +157,7 @@ def killed_at(given: Sequence[dict[str, Any]], until: int) -> Iterator[Any]:
         yield pa.RecordBatch.from_pylist(given[at : at + 5], SENT)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(of_tier(short=2, long=40)))
 def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Each run knows what is there, and dies at a random row; the source is compacted in between."""
     monkeypatch.setattr(spark_rows, "SPARK_CHUNK_BYTES_MAX", 400)

@@ -1,9 +1,9 @@
 """Promises 1 and 4 for members of a group, with real processes.
 
-Twenty consumers (twelve in the short tier) of Kafka's Java client, with every assignor of both protocols, read and
-commit. Meanwhile the brokers are restarted one after the other, their coordinator is killed (SIGKILL), and so are half
-of the consumers. Every acknowledged record is read, and none is read again once its commit was acknowledged. A static
-member that returns soon disturbs nobody (KIP-345).
+Twenty consumers of Kafka's Java client, with every assignor of both protocols, read and commit. In the short tier there
+are six, of one group. Meanwhile the brokers are restarted one after the other, their coordinator is killed (SIGKILL),
+and so are half of the consumers. Every acknowledged record is read, and none is read again once its commit was
+acknowledged. A static member that returns soon disturbs nobody (KIP-345).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.promises.support.members import KINDS, Members
 from tests.promises.support.readings import Readings
 from tests.promises.support.records import IMPATIENT, OPTIONS
 from tests.promises.test_a_committed_offset_never_falls_back import coordinator
-from tests.tiers import of_tier
+from tests.tiers import IS_LONG, of_tier
 from tools.servers.broker_cluster import BrokerCluster
 
 PARTITIONS: Final = 24
-MEMBERS: Final = of_tier(short=12, long=20)
+MEMBERS: Final = of_tier(short=6, long=20)
 """Of all groups of a round together, in two processes for each group."""
 BURST: Final = 200
 UNFILLED: Final = {**IMPATIENT, "linger.ms": 2}
@@ -43,7 +43,8 @@ CONFIGS: Final = (
     "group.consumer.session.timeout.ms=6000",
     "group.consumer.heartbeat.interval.ms=500",
 )
-ROUNDS: Final = (("cooperative-sticky", "consumer-static"), *((kind,) for kind in KINDS))
+FIRST: Final = ("cooperative-sticky", "consumer-static") if IS_LONG else ("consumer-static",)
+ROUNDS: Final = (FIRST, *((kind,) for kind in KINDS))
 """The groups of each round."""
 
 

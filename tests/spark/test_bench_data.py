@@ -21,9 +21,12 @@ from benchmarks.spark.data import (
 from headrace.wire.batches import decode_records
 from headrace.wire.compression import Compression
 from tests.spark.conftest import StoreBuilder, flights, orders
+from tests.tiers import long_only
 
 
-@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize(
+    "codec", [Compression.LZ4, *(pytest.param(each, marks=long_only) for each in (Compression.NONE, Compression.ZSTD))]
+)
 def test_partitions_hold_all_records_and_the_same_for_every_rival(codec: Compression) -> None:
     law = Data(name="law", records=7_003, record_bytes=100, compression=codec)
     sent = [list(Batches(law).of(partition)) for partition in range(PARTITIONS)]

@@ -20,7 +20,7 @@ from headrace.spark.session import DEFAULT_JAVA_OPTIONS, SHARED_CLASSES, SHORT_J
 from headrace.spark.session.home import ARCHIVE, home_without_archives
 from headrace.spark.session.java import find_java
 from tests.pipelines import oracle
-from tests.tiers import IS_LONG
+from tests.tiers import IS_LONG, long_only
 
 for _needed in ("grpc", "grpc_status", "google.rpc"):
     pytest.importorskip(_needed, reason="Spark Connect needs it")
@@ -111,6 +111,9 @@ def rows_of(store: Any) -> list[Any]:
         for partition in range(3)
         for record in store.rows["orders", partition]
     ]
+
+
+pytestmark = long_only
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+from tests.tiers import long_only
+
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -30,6 +32,7 @@ spark.stop()
 """
 
 
+@long_only
 def test_a_cluster_of_two_executors_gives_the_rows_of_a_local_session(store: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "local-cluster[2,1,1024]", store.url],

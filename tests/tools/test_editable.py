@@ -10,6 +10,8 @@ import venv
 from pathlib import Path
 from typing import Final
 
+from tests.tiers import long_only
+
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CLEAN: Final = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
 BUILDERS: Final = ("editables", "hatchling", "packaging", "pathspec", "pip", "pluggy", "trove_classifiers")
@@ -17,6 +19,7 @@ BUILDERS: Final = ("editables", "hatchling", "packaging", "pathspec", "pip", "pl
 WHERE: Final = "import headrace; print(headrace.__file__)"
 
 
+@long_only
 def test_a_copy_is_installed_again_as_this_clone(tmp_path: Path) -> None:
     venv.EnvBuilder(with_pip=False).create(tmp_path / "env")
     python = str(tmp_path / "env" / "bin" / "python")

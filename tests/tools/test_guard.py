@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.guard import HUNG, PATIENCE
+from tests.tiers import long_only
 from tools.run_tests import MAKES_WAY
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -170,8 +171,8 @@ patient = partial(ran, limit=3.0, margin=30.0, ends=5.0)
     ("body", "what"),
     [
         (AFTER_A_FAILURE, "test_fails"),
-        (IN_THE_LOOP, "test_hangs"),
-        (AT_THE_END, "what came after"),
+        pytest.param(IN_THE_LOOP, "test_hangs", marks=long_only),
+        pytest.param(AT_THE_END, "what came after", marks=long_only),
         (A_THREAD_AT_THE_END, "what came after"),
     ],
 )
@@ -184,7 +185,7 @@ def test_a_process_that_hangs_tells_its_stacks_and_ends(tmp_path: Path, body: st
     assert ("the reason" in stacks) == ("the reason" in body), "what failed before"
 
 
-@pytest.mark.parametrize("body", [ON_UVLOOP, ON_ASYNCIO])
+@pytest.mark.parametrize("body", [ON_UVLOOP, pytest.param(ON_ASYNCIO, marks=long_only)])
 def test_a_test_that_hangs_on_a_loop_fails_and_the_next_one_runs(tmp_path: Path, body: str) -> None:
     ended = patient(tmp_path, body)
     assert ended.code == 1, ended
@@ -192,7 +193,7 @@ def test_a_test_that_hangs_on_a_loop_fails_and_the_next_one_runs(tmp_path: Path,
     assert "TimeoutError" in ended.out
 
 
-@pytest.mark.parametrize("body", [CLEANING_UP, CLEANING_UP_ON_ASYNCIO])
+@pytest.mark.parametrize("body", [CLEANING_UP, pytest.param(CLEANING_UP_ON_ASYNCIO, marks=long_only)])
 def test_what_a_test_cleans_up_beyond_its_limit_is_not_cut_off(tmp_path: Path, body: str) -> None:
     ended = patient(tmp_path, body)
     assert ended.code == 1, ended
@@ -201,6 +202,7 @@ def test_what_a_test_cleans_up_beyond_its_limit_is_not_cut_off(tmp_path: Path, b
     assert "TimeoutError" in ended.out
 
 
+@long_only
 def test_a_thread_that_the_loop_would_wait_for_is_left_until_the_end(tmp_path: Path) -> None:
     ended = patient(tmp_path, BESIDE_A_THREAD)
     assert "1 failed, 1 passed" in ended.out

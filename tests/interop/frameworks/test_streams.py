@@ -109,6 +109,7 @@ def application(brokers: Brokers, tmp_path: Path) -> Iterator[Application]:
 
 
 @pytest.mark.timeout(600)  # Maven may have to fetch 80 MB
+@long_only
 def test_an_instance_is_killed_and_comes_back(application: Application) -> None:
     application.write()
     application.write()

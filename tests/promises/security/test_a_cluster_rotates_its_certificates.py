@@ -32,11 +32,11 @@ from tests.promises.support.records import under_records as loaded
 from tests.promises.support.writing import REST_S, writing
 from tests.promises.support.writing import TOPIC as BRIEF
 from tests.threads import joined
-from tests.tiers import of_tier
+from tests.tiers import long_only
 from tools import warm
 from tools.servers.server_process import port_held_for
 
-ROUNDS: Final = of_tier(short=1, long=5)
+ROUNDS: Final = 5
 LASTING: Final = "over-tls"
 AIO: Final = "of-aiokafka"
 SHAPES: Final = {name: Shape() for name in (IDEMPOTENT, PLAIN, LASTING, AIO, BRIEF)}
@@ -207,6 +207,7 @@ async def restarted(cluster: TlsCluster, records: Records, broker: int) -> None:
     await records.in_sync()
 
 
+@long_only
 def test_certificates_and_their_authority_change_in_a_cluster_and_nothing_is_lost(tmp_path: Path) -> None:
     authorities = [Authority.made(tmp_path / f"authority-{number}") for number in range(ROUNDS + 1)]
     trust = tmp_path / "all.pem"

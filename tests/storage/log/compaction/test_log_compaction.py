@@ -34,7 +34,7 @@ from headrace.wire.compression import Compression
 from headrace.wire.records import Record
 from tests.storage.log.log_world import DIRECTORY, NOW_MS, dropped, flush, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk, PowerCut
-from tests.tiers import examples
+from tests.tiers import examples, long_only
 
 CONFIG = LogConfig(
     segment_bytes=400,
@@ -280,7 +280,7 @@ def test_it_holds_whenever_the_power_goes(
         life.crash(again_in)
 
 
-@pytest.mark.parametrize("deletes", [0, 5, 12])
+@pytest.mark.parametrize("deletes", [pytest.param(0, marks=long_only), 5, pytest.param(12, marks=long_only)])
 def test_every_operation_of_a_cleaning_may_be_the_last(deletes: int) -> None:
     """A cleaning is cut at each of its disk operations in turn, with several fates of unsynced data; also where records
     are deleted meanwhile."""

@@ -31,7 +31,7 @@ from headrace.storage.redis.server_side.functions import (
 )
 from headrace.storage.redis.server_side.keys import Keys
 from headrace.storage.redis.server_side.model import RedisModel, Stream
-from tests.tiers import examples
+from tests.tiers import of_tier
 from tools.servers.redis_servers import RedisServer
 
 LONG_MS: Final = 1_000_000_000
@@ -347,4 +347,6 @@ def test_the_model_answers_as_the_server_and_holds_the_same_keys(any_server: Red
     with asyncio.Runner() as runner:
         runner.run(load())
         here = type(kind.__name__, (kind,), {"server": any_server, "runner": runner})
-        run_state_machine_as_test(here, settings=settings(max_examples=examples(200), stateful_step_count=30))
+        run_state_machine_as_test(
+            here, settings=settings(max_examples=of_tier(short=20, long=200), stateful_step_count=30)
+        )
