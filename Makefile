@@ -20,6 +20,8 @@ BIN := $(VENV)/bin
 LOCKED := -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
 PIP := $(BIN)/python $(LOCKED)
 SUITES := $(VENV)/suites
+# What the tests need beside packages and an S3-compatible server: suites and programs of others, and Spark's classes.
+FETCHED := $(SUITES)/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes
 COVERAGE := COVERAGE_FILE=$(abspath var/coverage/data) $(BIN)/coverage
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -53,7 +55,7 @@ FIRST ?=
 LOOK ?=
 RESUME ?=
 
-.PHONY: venv editable demo chart test coverage test-fast test-long long-tests test-native crate native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
+.PHONY: venv editable demo chart test coverage test-fast test-long long-tests test-native crate native suites fetched check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
@@ -71,10 +73,10 @@ editable: $(VENV)/.made/core
 demo: $(VENV)/.made/$(if $(ENGINE),test,demo) $(VENV)/.made/classes ## the main job on real flights: broker, clients, durable segments, Spark; ENGINE=redis
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS)) $(if $(ENGINE),--engine $(ENGINE))
 
-test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
+test: $(VENV)/.made/test $(VENV)/s3/.made $(FETCHED) ## every test in its short form; T="tests/wire -k varint"
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
 
-coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes ## the lines and branches of src that `make test` runs, and those that nothing runs: some 40 minutes
+coverage: $(VENV)/.made/test $(VENV)/s3/.made $(FETCHED) ## the lines and branches of src that `make test` runs, and those that nothing runs: some 40 minutes
 	@rm -rf var/coverage && mkdir -p var/coverage
 	@HEADRACE_LIMIT_S=7200 $(COVERAGE) run tools/run_tests.py || echo "some tests failed: a measured process is slow" >&2
 	@$(COVERAGE) combine --quiet var/coverage && $(COVERAGE) json --quiet -o var/coverage/found.json
@@ -83,10 +85,10 @@ coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.mad
 test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
 	@$(BIN)/python tools/run_tests.py --tier fast
 
-test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes ## every check at the length of the promises, plants, swarm, soak: hours; each step's outcome at the end; RESUME=1: without the files that passed on this commit
+test-long: $(VENV)/.made/test $(VENV)/s3/.made $(FETCHED) ## every check at the length of the promises, plants, swarm, soak: hours; each step's outcome at the end; RESUME=1: without the files that passed on this commit
 	@$(BIN)/python -m tools.steps $(MAKE) long-tests "plants LOOK=1" swarm soak
 
-long-tests: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes
+long-tests: $(VENV)/.made/test $(VENV)/s3/.made $(FETCHED)
 	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long $(if $(RESUME),--resume)
 
 native: $(VENV)/.made/native ## the native road: the hot functions, compiled by cargo into .venv (docs/rooms/native.md)
@@ -106,6 +108,8 @@ crate:
 
 suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has
 	@HEADRACE_SUITES=all HEADRACE_SUITE_CLONES=$(abspath $(CLONES)) $(BIN)/python -m pytest -s --timeout=5400 tests/interop/test_suites.py $(T)
+
+fetched: $(VENV)/.made/test $(FETCHED)
 
 check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types, layers, generated code, locks
 	@$(MAKE) AT_ONCE=1 -j2 -Otarget types style
@@ -269,7 +273,7 @@ $(VENV)/chart/.made: requirements/chart.txt requirements/build.txt tools/make_ve
 	@touch $@
 
 # Debian's kcat for the tests: where it cannot be installed, its tests say so and are skipped.
-$(VENV)/kcat/.made: tools/debian_packages/kcat.py tools/debian_packages/debian.py $(VENV)/.made/test
+$(VENV)/kcat/.made: tools/debian_packages/kcat.py tools/debian_packages/debian.py $(VENV)/.made/test | $(VENV)/redis/.made
 	@$(BIN)/python -m tools.debian_packages.kcat
 	@touch $@
 
