@@ -19,7 +19,7 @@ from tests.tiers import of_tier
 TOPIC: Final = "written-meanwhile"
 FLUSH_S: Final = 150.0
 LOOK_EVERY_S: Final = 0.01
-REST_S: Final = of_tier(short=0.05, long=0.0)
+REST_S: Final = of_tier(short=50, long=0) / 1_000
 """Of a writer, after each record of its lasting connection: without it writers fill a processor, most of it with new
 connections."""
 
