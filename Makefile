@@ -55,7 +55,7 @@ FIRST ?=
 LOOK ?=
 RESUME ?=
 
-.PHONY: venv editable demo chart test coverage test-fast test-long long-tests test-native crate native suites fetched check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
+.PHONY: venv editable demo chart test coverage test-fast test-long long-tests test-native crate native suites fetched check checks types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
@@ -112,7 +112,9 @@ suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites
 fetched: $(VENV)/.made/test $(FETCHED)
 
 check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types, layers, generated code, locks
-	@$(MAKE) AT_ONCE=1 -j2 -Otarget types style
+	@$(MAKE) AT_ONCE=1 -j2 -Otarget checks
+
+checks: types style
 
 types:
 	@$(BIN)/mypy
@@ -182,7 +184,7 @@ soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and
 	@$(BIN)/python -m benchmarks.soak --seconds $(SOAK)
 
 promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUNDS times
-	@HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)
+	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)
 
 crash-spark: $(VENV)/.made/test $(VENV)/.made/classes $(if $(findstring s3,$(STORE)),$(VENV)/s3/.made) ## pipelines under kill -9: driver, Java, Python workers, brokers, ROUNDS times for each of FORMATS; STORE=s3: on a server that is killed too
 	@HEADRACE_CRASH_ROUNDS=$(ROUNDS) HEADRACE_CRASH_SEED=$(SEED) HEADRACE_CRASH_FORMATS=$(FORMATS) HEADRACE_CRASH_STORE=$(STORE) \

@@ -127,6 +127,35 @@ async def test_nothing_is_lost_where_a_session_ends_and_another_connection_takes
     assert one.dead == two.dead == []
 
 
+@pytest.mark.parametrize("failure", [ConnectionRefusedError, TimeoutError])
+async def test_a_link_serves_until_another_takes_its_place_and_a_member_is_not_dead_where_none_can_be_opened(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch, failure: type[OSError]
+) -> None:
+    """The member refuses new connections, as behind a gate that starts again, and the one that is open still serves."""
+    one, two = ends
+    tried = 0
+
+    async def refused_next(*arguments: Any, **settings: Any) -> tuple[Any, float]:
+        nonlocal tried
+        tried += 1
+        if tried > 1:
+            raise failure
+        return (await dial(*arguments, **settings))[0], 0.001
+
+    monkeypatch.setattr(module, "dial", refused_next)
+    monkeypatch.setattr(module, "PEER_BACKOFF_MS_MAX", 1)
+    sent = 0
+    while tried < 10:
+        sent += 1
+        one.peers.send(heartbeat(1, 2, sent))
+        await two.until(lambda: len(two.received) == sent)  # noqa: B023 - awaited here
+    assert [message.round for message in two.received if isinstance(message, Heartbeat)] == [*range(1, sent + 1)]
+    assert one.dead == two.dead == []
+    monkeypatch.setattr(module, "dial", dial)
+    await two.stop()
+    await one.until(lambda: one.dead == [2])
+
+
 async def test_a_large_message_arrives(ends: tuple[End, End]) -> None:
     one, two = ends
     entries = tuple(Entry(1, index, bytes(1_000_000)) for index in range(1, 9))

@@ -110,7 +110,7 @@ def test_each_record_is_in_the_table_once_whatever_dies(
         def hits() -> int:
             return killed
 
-        first = ALL_FORMATS.index(kind)  # where each has one round, each has another victim
+        first = ALL_FORMATS.index(kind)  # each begins with another victim
         for number in numbered(ROUNDS, hits, first=first):
             sent += fill(made, batches, random)
             made.exported("t", 1)  # some of it is read of history

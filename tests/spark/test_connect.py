@@ -16,11 +16,10 @@ from typing import Any
 import pyspark
 import pytest
 
-from headrace.spark.session import DEFAULT_JAVA_OPTIONS, SHARED_CLASSES, SHORT_JOB
-from headrace.spark.session.home import ARCHIVE, home_without_archives
+from headrace.spark.session import SHORT_JOB
 from headrace.spark.session.java import find_java
 from tests.pipelines import oracle
-from tests.tiers import IS_LONG, long_only
+from tests.tiers import long_only
 
 for _needed in ("grpc", "grpc_status", "google.rpc"):
     pytest.importorskip(_needed, reason="Spark Connect needs it")
@@ -66,10 +65,6 @@ def connect_server(root: Path) -> Iterator[str]:
         "spark.ui.enabled": "false",
     }
     package = Path(pyspark.__file__).parent
-    home = None if IS_LONG else home_without_archives(package)
-    if home is not None and (home / ARCHIVE).exists():  # it starts sooner than from its own home
-        environment["SPARK_HOME"] = str(home)
-        settings[DEFAULT_JAVA_OPTIONS] = SHARED_CLASSES.format(home / ARCHIVE)
     command = [str(package / "bin" / "spark-submit"), "--class", SERVER, "--master", "local[2]"]
     command += [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
     server = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from headrace.sim.cluster.parts import PARTS
@@ -18,18 +19,15 @@ ROT_SHOWS_AS: Final = "in-sync-without"
 """The kind of problem that reveals the bugs planted in the mending of damage."""
 
 
-_PLAYED: Final[dict[tuple[str, int], ClusterOutcome]] = {}
-PLAYED_MAX: Final = 8
-"""So many outcomes are kept: a test that plays a seed again compares it with the first time."""
+OUTCOMES_KEPT: Final = 8
 
 
+@lru_cache(OUTCOMES_KEPT)
 def sound(part: str, seed: int) -> ClusterOutcome:
-    """That part of a seed, in which nothing is found; else it is told how to play it again."""
-    if (played := _PLAYED.get((part, seed))) is not None:
-        return played
+    """That part of a seed, in which nothing is found; else it is told how to play it again. Some outcomes are kept: a
+    test that plays a seed again compares it with the first time.
+    """
     outcome = PARTS[part](seed)
-    if len(_PLAYED) < PLAYED_MAX:
-        _PLAYED[part, seed] = outcome
     problems = "\n".join(map(str, outcome.problems[:5]))
     replay = f"python -m headrace.sim --cluster --part {part} --seed {seed}"
     assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"

@@ -310,7 +310,11 @@ class Connection(asyncio.Protocol):
         return await answer
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Have another protocol go on with this connection, on which nothing waits. This object is then of no use."""
+        """Have another protocol go on with this connection, on which nothing waits. This object is then of no use.
+        Raises ConnectionLostError where it was lost meanwhile: the other protocol would never hear of it.
+        """
+        if self._lost is not None:
+            raise ConnectionLostError(str(self._lost)) from self._lost
         transport, self._transport = self._transport, None
         assert transport is not None, "open"
         assert not self._waiting, "nothing waits"

@@ -4,7 +4,7 @@ broker's ordinary listener.
 Promises:
 - `send` never waits. The queue is bounded, and the oldest messages are dropped.
 - All messages that one turn of the loop sends to a member go in one write.
-- Where a session has an end (KIP-368), another connection is opened before that. Messages sent meanwhile wait for it.
+- Where a session has an end (KIP-368), another connection is opened before that, and the first one serves until then.
 - A peer of another cluster, with another identity than assumed, or with malformed messages is closed with one log line.
 - A peer of another lineage (a log from before the quorum was recovered by force, or after that) is ignored. The member
   whose lineage is behind is informed, and calls `on_superseded`.
@@ -292,7 +292,9 @@ class _Link(asyncio.Protocol):
         self._connecting: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Handle | None = None
-        self._renewal: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
+        self._former: asyncio.Transport | None = None
+        """The connection of which another one has taken the place."""
         self._lasts_s = 0.0
         """Seconds for which a connection serves before another takes its place; 0: its session has no end."""
         self._writable = True
@@ -372,13 +374,41 @@ class _Link(asyncio.Protocol):
             self._renewal = asyncio.get_running_loop().call_later(seconds, self._renew)
 
     def _renew(self) -> None:
-        """The session ends soon. This connection still sends all that was written, and another one takes its place."""
-        transport, self._transport, self._renewal = self._transport, None, None
-        if transport is not None:
-            transport.set_protocol(asyncio.Protocol())
-            transport.close()
-            self._writable, self._attempts, self._lost_address = True, 0, self._dialled
-            self.connect()
+        """The session ends soon: open another connection, while this one serves."""
+        self._renewal = asyncio.get_running_loop().create_task(
+            self._open_next(), name=f"renew the link to {self._node}"
+        )
+
+    async def _open_next(self) -> None:
+        """Where it does not succeed it is tried again. The connection's own end tells whether the member is dead."""
+        assert self._dialled is not None, "it is open"
+        successor = _Successor()
+        try:
+            _, lasts_s = await dial(
+                self._dialled, lambda: successor, security=self._peers.security, timeout_ms=PEER_CONNECT_MS_MAX
+            )
+        except (OSError, TimeoutError, HeadraceError):
+            successor.abort()
+            self._renewal = asyncio.get_running_loop().call_later(PEER_BACKOFF_MS_MAX / 1000, self._renew)
+            return
+        except asyncio.CancelledError:
+            successor.abort()
+            raise
+        self._renewal = None
+        self._go_over_to(successor, lasts_s)
+
+    def _go_over_to(self, successor: _Successor, lasts_s: float) -> None:
+        """The former connection still sends all that was written to it."""
+        former, transport = self._transport, successor.transport
+        if former is None or transport is None:
+            successor.abort()
+            return
+        former.set_protocol(asyncio.Protocol())
+        former.close()
+        self._former = former
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        self._renew_after(lasts_s)
 
     def _failed(self, error: Exception, address: Address | None) -> None:
         lost, self._lost_address, self._looks_again = self._lost_address, None, False
@@ -418,6 +448,7 @@ class _Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have its methods, not its type
         self._writable = True
+        self._answer = b""
         self._opened_at = asyncio.get_running_loop().time()
         self._transport.set_write_buffer_limits(high=PEER_FRAME_BYTES)
         _watch(transport.get_extra_info("socket"))
@@ -468,9 +499,27 @@ class _Link(asyncio.Protocol):
             if pending is not None:
                 pending.cancel()
         self._pause = self._flushing = self._renewal = None
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
+        for transport in (self._former, self._transport):
+            if transport is not None:
+                transport.abort()
+        self._former = self._transport = None
+
+
+class _Successor(asyncio.Protocol):
+    """A connection that is to take the place of another. `transport` is None where it is not open."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
 
 
 def _watch(own: socket.socket | None) -> None:

@@ -35,10 +35,10 @@ async def dial(
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             connection = await connect(address, client_id=CLIENT_ID, timeout_ms=timeout_ms, security=security)
+        protocol = factory()
+        connection.hand_over(protocol)
     except ConnectionLostError as error:
         raise _world_error(error) from error
-    protocol = factory()
-    connection.hand_over(protocol)
     return protocol, renewal_s(connection.session_ms)
 
 
