@@ -49,6 +49,13 @@ GROUPS: Final = (
         cases=("produce-*", "single-*"),
     ),
     Group(
+        title="The native road beside the floor of any broker",
+        bound="Beside is no broker, but an event loop that writes each request to a file and answers. "
+        "With three replicas it is three of them. Nothing is looked at, checked or remembered "
+        "(`benchmarks/load/floor.py`).",
+        cases=("native-floor-*",),
+    ),
+    Group(
         title="The native road",
         bound="The same cases as elsewhere on this page, with hot functions compiled (`make native`). "
         "Clients bound produce of 1 KB. More than half of a request's processor time is the kernel's then. "
