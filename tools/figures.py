@@ -51,7 +51,7 @@ GROUPS: Final = (
     Group(
         title="The native road beside the floor of any broker",
         bound="Beside is no broker, but an event loop that writes each request to a file and answers. "
-        "With three replicas it is three of them. Nothing is looked at, checked or remembered "
+        "With three replicas it is three of them. Nothing is checked or remembered "
         "(`benchmarks/load/floor.py`).",
         cases=("native-floor-*",),
     ),

@@ -5,6 +5,7 @@ A rival beside Headrace. It looks into no batch, keeps no state of producers, ha
 producer sends at most so much to a broker that does nothing else, over this kernel and to this disk. Its processor time
 is what sockets, files and an event loop cost.
 
+- A request of several partitions is decoded, for its answer has to name them.
 - **page cache**: each request is written before it is answered.
 - **fsync**: a thread syncs the file as well. All requests that were written before a sync began are answered by it, as
   those of a journal. The file is written once before, so that a sync has no new block to note.

@@ -127,20 +127,25 @@ async def test_nothing_is_lost_where_a_session_ends_and_another_connection_takes
     assert one.dead == two.dead == []
 
 
-@pytest.mark.parametrize("failure", [ConnectionRefusedError, TimeoutError])
+@pytest.mark.parametrize("failure", [ConnectionRefusedError, TimeoutError, None])
 async def test_a_link_serves_until_another_takes_its_place_and_a_member_is_not_dead_where_none_can_be_opened(
-    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch, failure: type[OSError]
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch, failure: type[OSError] | None
 ) -> None:
-    """The member refuses new connections, as behind a gate that starts again, and the one that is open still serves."""
+    """The member refuses new connections, as behind a gate that starts again, or loses them at once (None). The one
+    that is open still serves."""
     one, two = ends
     tried = 0
 
     async def refused_next(*arguments: Any, **settings: Any) -> tuple[Any, float]:
         nonlocal tried
         tried += 1
-        if tried > 1:
+        if tried > 1 and failure is not None:
             raise failure
-        return (await dial(*arguments, **settings))[0], 0.001
+        protocol, _ = await dial(*arguments, **settings)
+        if tried > 1:
+            protocol.abort()
+            await until(lambda: protocol.transport is None)
+        return protocol, 0.001
 
     monkeypatch.setattr(module, "dial", refused_next)
     monkeypatch.setattr(module, "PEER_BACKOFF_MS_MAX", 1)

@@ -387,22 +387,21 @@ class _Link(asyncio.Protocol):
             _, lasts_s = await dial(
                 self._dialled, lambda: successor, security=self._peers.security, timeout_ms=PEER_CONNECT_MS_MAX
             )
-        except (OSError, TimeoutError, HeadraceError):
-            successor.abort()
-            self._renewal = asyncio.get_running_loop().call_later(PEER_BACKOFF_MS_MAX / 1000, self._renew)
-            return
+            if successor.transport is None:
+                raise ConnectionResetError("it was lost at once")
         except asyncio.CancelledError:
             successor.abort()
             raise
-        self._renewal = None
-        self._go_over_to(successor, lasts_s)
-
-    def _go_over_to(self, successor: _Successor, lasts_s: float) -> None:
-        """The former connection still sends all that was written to it."""
-        former, transport = self._transport, successor.transport
-        if former is None or transport is None:
+        except (OSError, TimeoutError, HeadraceError):
             successor.abort()
-            return
+            self._renewal = asyncio.get_running_loop().call_later(PEER_BACKOFF_MS_MAX / 1000, self._renew)
+        else:
+            self._go_over_to(successor.transport, lasts_s)
+
+    def _go_over_to(self, transport: asyncio.Transport, lasts_s: float) -> None:
+        """The former connection still sends all that was written to it."""
+        former, self._renewal = self._transport, None
+        assert former is not None, "its end would have cancelled this"
         former.set_protocol(asyncio.Protocol())
         former.close()
         self._former = former
