@@ -160,13 +160,11 @@ async def all_exported(here: Tiered) -> PartitionCatalog:
 
 
 async def compact_now(here: Tiered) -> None:
-    """Wait until the exported part of the log is compacted. It happens in one round with none before. So a segment in
-    which nothing stays is not merged with its neighbour."""
-    wanted = here.partition.history
-    assert wanted is not None
+    """Wait until the closed part of the log is exported and compacted. It happens in one round, with none before or
+    after. So a segment in which nothing stays is not merged with its neighbour."""
     assert here.partition.log.gaps_below == 0
+    held, wanted = local(here.partition.log), await all_exported(here)
     await alter(here, "min.compaction.lag.ms", "0")
-    held = local(here.partition.log)
     await until(lambda: held.gaps_below > 0 and held.compaction.cleaning is None)
     assert held.cleaning.dirtiness(TIME, wanted.mirrored_end) == 0
 
