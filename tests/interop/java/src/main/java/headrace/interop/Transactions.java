@@ -50,6 +50,28 @@ final class Transactions {
         }
     }
 
+    /** The failure has all that is in the partition, and what a second reader finds. */
+    private static void readsAll(List<String> wanted, Broker broker, String topic, int partition, String when) {
+        List<String> found = read(broker, topic, partition);
+        if (!found.equals(wanted)) {
+            List<String> again = read(broker, topic, partition);
+            List<String> all = new ArrayList<>();
+            try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of())) {
+                TopicPartition place = new TopicPartition(topic, partition);
+                reader.assign(List.of(place));
+                reader.seekToBeginning(List.of(place));
+                long end = reader.endOffsets(List.of(place)).get(place);
+                while (reader.position(place) < end) {
+                    for (ConsumerRecord<byte[], byte[]> record : reader.poll(Duration.ofSeconds(1))) {
+                        all.add(record.offset() + " " + new String(record.value(), UTF_8));
+                    }
+                }
+                all.add(end + " the end");
+            }
+            Check.equal(wanted, found, when + ", partition " + partition + " (" + all + "; again " + again + ")");
+        }
+    }
+
     private static List<String> read(Broker broker, String topic, int partition) {
         List<String> found = new ArrayList<>();
         try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of("isolation.level", "read_committed"))) {
@@ -91,12 +113,12 @@ final class Transactions {
             Check.equal(TransactionState.ONGOING, told.state(), "state");
             Check.equal(PARTITIONS, told.topicPartitions().size(), "partitions");
             for (int partition = 0; partition < PARTITIONS; partition++) {
-                Check.equal(committed, read(broker, topic, partition), "while one is open");
+                readsAll(committed, broker, topic, partition, "while one is open");
             }
             producer.abortTransaction();
         }
         for (int partition = 0; partition < PARTITIONS; partition++) {
-            Check.equal(committed, read(broker, topic, partition), "in the end");
+            readsAll(committed, broker, topic, partition, "in the end");
         }
         Check.that(
                 broker.admin.listTransactions().all().get().stream().anyMatch(each -> each.transactionalId().equals(id)),
@@ -176,7 +198,7 @@ final class Transactions {
             int from = partition;
             List<String> wanted =
                     IntStream.range(0, 100).mapToObj(at -> "" + (at * PARTITIONS + from)).toList();
-            Check.equal(wanted, read(broker, target, partition), "what was copied");
+            readsAll(wanted, broker, target, partition, "what was copied");
         }
     }
 
