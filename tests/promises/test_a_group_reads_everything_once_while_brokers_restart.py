@@ -102,7 +102,7 @@ class Group:
 
     def judge(self, producer: Producer) -> str:
         """Everything is read and committed; all members leave."""
-        log = producer.snapshot()
+        log = producer.whole_log()
         self.readings.wait_until_committed(log)
         closed = self.readings.closed
         for members in self.processes:

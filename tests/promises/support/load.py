@@ -6,6 +6,7 @@ knows nothing of the broker's files or memory.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -76,6 +77,15 @@ class Sender(ABC):
         """The records acknowledged so far."""
         with self._changed:
             return {partition: dict(log) for partition, log in self.acknowledged.log.items()}
+
+    def whole_log(self) -> PartitionLogs:
+        """The records of a topic to which nobody else has written. Those without a known offset have the offsets that
+        their partition lacks, in their order."""
+        logs = self.snapshot()
+        for partition, value in self.acknowledged.unplaced:
+            log = logs[partition]
+            log[next(offset for offset in itertools.count() if offset not in log)] = value
+        return logs
 
     @abstractmethod
     def __enter__(self) -> Self: ...
