@@ -11,10 +11,12 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.base.addresses import Address
 from headrace.base.errors import NoRoom
@@ -22,6 +24,7 @@ from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Off
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MIN, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
+from headrace.broker.replication import copying as copying_module
 from headrace.broker.replication.copying import Source
 from headrace.broker.replication.sources import Me
 from headrace.broker.replication.throttles import BrokerThrottle
@@ -29,6 +32,7 @@ from headrace.broker.system import SystemClock
 from headrace.metadata.throttled import ThrottledReplicas
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.replicas.reassignments import reassign
+from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.storage.engine.reading import EpochEnd
 from headrace.storage.log.segment import SegmentDamage
 from headrace.wire.batches import PREFIX
@@ -560,6 +564,70 @@ def test_a_leader_whose_connection_broke_and_that_refuses_another_is_told_of_as_
             copier.led.transport.abort()
             await until(lambda: copier.source._failures >= 3)
             assert copier.dead == [copier.copy.leader]
+
+    run(tmp_path, work)
+
+
+def test_another_connection_takes_the_place_of_one_whose_session_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one serves until then (KIP-368)."""
+    opened: list[CopyLink] = []
+
+    async def short(*about: Any, **named: Any) -> CopyLink:
+        link = await open_link(*about, **named)
+        link.lasts_s = 0.001 if len(opened) < 2 else 0.0
+        opened.append(link)
+        return link
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            await copier.led.placed()
+            monkeypatch.setattr(copying_module, "open_link", short)
+            with capture_logs() as logs:
+                copier.led.transport.abort()
+                for _ in range(3):
+                    generation = (await copier.led.placed()).generation
+                await until(lambda: len(opened) == 3 and opened[1].is_over)
+                copier.led.tell(copier.row(generation, as_led(0, b"a"), high=1))
+                assert (await copier.led.flushed()).generation == generation
+            assert [each.is_over for each in opened] == [True, True, False]
+            assert [line["event"] for line in logs] == ["a leader cannot be copied from; tried again"], "the first"
+            assert copier.dead == []
+
+    run(tmp_path, work)
+
+
+def test_a_connection_serves_on_where_none_can_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[str] = []
+
+    async def refused(*_: Any, **__: Any) -> CopyLink:
+        failed.append("refused")
+        raise ConnectionRefusedError
+
+    async def lost_at_once(*about: Any, **named: Any) -> CopyLink:
+        failed.append("lost")
+        link = await open_link(*about, **named)
+        link.connection_lost(None)
+        return link
+
+    def has(wanted: list[str]) -> bool:
+        return failed[-2:] == wanted
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            generation = (await copier.led.placed()).generation
+            for twice, opens in ((["refused"] * 2, refused), (["lost"] * 2, lost_at_once)):
+                monkeypatch.setattr(copying_module, "open_link", opens)
+                first = copier.led.transport
+                copier.source._open_soon()
+                await until(partial(has, twice))
+                assert copier.dead == []
+                assert copier.source._link is not None
+                assert not copier.source._link.is_over
+                first.writelines([bytes(each) for each in encode_answer([copier.row(generation, high=0)])])
+                frame = await copier.led.frames.get()
+                assert frame.wants_answer
 
     run(tmp_path, work)
 

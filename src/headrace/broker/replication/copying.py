@@ -5,6 +5,7 @@ Promises:
 - A log is cut where the leader's log differs from there on, while no flush of it is under way.
 - Every end that is reported as flushed is durable.
 - An unreachable leader is tried again for as long as the image says that it leads.
+- Where a connection's session has an end (KIP-368), another is opened before that, and the first one serves until then.
 
 Loop-only; logs are cut and emptied in worker threads.
 """
@@ -85,6 +86,8 @@ class Source:
         self._linked_to: Address | None = None
         """The address of the last connection."""
         self._opening: asyncio.Task[None] | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        """Until another connection is to take the place of this one."""
         self._cutting: set[asyncio.Task[None]] = set()
         self._attempts: dict[TopicPartition, object] = {}
         """The last attempt of each copy that is about to begin elsewhere."""
@@ -563,15 +566,27 @@ class Source:
         except (OSError, TimeoutError, HeadraceError) as error:
             self._opening = None
             self._try_later(str(error))
-            if isinstance(error, ConnectionRefusedError) and address == self._linked_to:
+            if isinstance(error, ConnectionRefusedError) and address == self._linked_to and self._link is None:
                 self._linked_to = None
                 self._me.on_dead(self._leader)
             return
         self._opening = None
         if self._stopped:
             link.close()
-            return
+        elif link.is_over:
+            self._try_later("it closed the connection at once")
+        else:
+            self._go_over_to(link, address)
+
+    def _go_over_to(self, link: CopyLink, address: Address) -> None:
+        """Copy by this connection from now on. Copies are placed again, for an answer may have been under way."""
+        if self._link is not None:
+            self._link.close()
+        if (pause := self._timers.pop(None, None)) is not None:
+            pause.cancel()
         self._link, self._linked_to = link, address
+        if link.lasts_s:
+            self._renewal = self._loop.call_later(link.lasts_s, self._open_soon)
         self._to_forget.clear()
         for key in self._copies:
             if key in self._generations:
@@ -579,10 +594,18 @@ class Source:
         self._send_soon()
 
     def _on_lost(self, reason: str) -> None:
+        if self._link is not None and not self._link.is_over:
+            return  # another was lost, which had not taken its place yet
         self._link = None
+        self._end_renewal()
         for copy in self._copies.values():
             copy.lose_sight()
         self._try_later(reason)
+
+    def _end_renewal(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
 
     def _try_later(self, reason: str) -> None:
         if self._stopped or None in self._timers:
@@ -607,6 +630,7 @@ class Source:
         if self._link is not None:
             self._link.close()
             self._link = None
+        self._end_renewal()
         if self._opening is not None:
             self._opening.cancel()
         for reading in self._reading:

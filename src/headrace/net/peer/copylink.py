@@ -1,7 +1,8 @@
 """A follower's connection to one leader: frames of `wire.replica_fetch`, one way and the other. Loop-only.
 
 Promises: `on_frame` is called with each answer, in order; `on_lost` is called once, whatever ends the connection, with
-a sentence. Silence for longer than REPLICA_SILENCE_MS_MAX while an answer is awaited ends it. Never reconnects.
+a sentence. Silence for longer than REPLICA_SILENCE_MS_MAX while an answer is awaited ends it. Never reconnects: where
+its session has an end (KIP-368), its owner opens another before that.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ class CopyLink(asyncio.Protocol):
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._is_over = False
+        self.lasts_s = 0.0
+        """Seconds from its opening after which another had best take its place; 0: its session has no end."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or was closed."""
+        return self._is_over
 
     @property
     def awaited(self) -> int:
@@ -114,5 +122,7 @@ async def open_link(
     security: ClientSecurity = PLAIN,
 ) -> CopyLink:
     """Connect to a leader. Raises OSError, TimeoutError; with security also ClientError."""
-    link, _ = await dial(address, lambda: CopyLink(on_frame, on_lost), security=security, timeout_ms=timeout_ms)
+    made = lambda: CopyLink(on_frame, on_lost)  # noqa: E731
+    link, lasts_s = await dial(address, made, security=security, timeout_ms=timeout_ms)
+    link.lasts_s = lasts_s
     return link
