@@ -19,7 +19,7 @@ mod varint;
 use pyo3::prelude::*;
 
 /// Rises when a function takes or gives something else than before: `headrace.native` knows the same number.
-const INTERFACE: u32 = 6;
+const INTERFACE: u32 = 7;
 
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -44,6 +44,7 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<partition::state::LeaderState>()?;
     module.add_class::<partition::state::RoleState>()?;
     module.add_function(wrap_pyfunction!(partition::producing::append_all, module)?)?;
+    module.add_function(wrap_pyfunction!(partition::producing::produce_one, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::find_places, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::read_places, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::watch_all, module)?)?;

@@ -9,16 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from headrace.base.errors import UsageError
 from headrace.base.ports import Buffer
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 """0: the extension is not used. 1: it has to be there. Otherwise it is used where it is there."""
-INTERFACE: Final = 6
+INTERFACE: Final = 7
 """Rises when a function of the extension takes or gives something else than before."""
 NAME: Final = "headrace_native"
+
+
+Waiting: TypeAlias = tuple[int, int, bytes, int, Any, Any, Any]
+"""See `Native.produce_one`."""
 
 
 class Hot(Protocol):
@@ -93,6 +97,14 @@ class Native(Protocol):
         Returns the frame of the answer, where all are committed. Otherwise it returns what became of each: its
         partition, the facts of its records, and an `Appended`, a `WriteRefusal`, or None. For None the twin is to
         append it. Raises as `Partition.on_native_failure`, which it calls."""
+
+    def produce_one(self, frame: memoryview, known: Mapping[Any, Any], /) -> bytes | Waiting | None:
+        """Serve the frame of a Produce of one batch with acks=all. The twin is `_Road.serve`.
+
+        Returns the frame of the answer, where the batch is committed. Otherwise it returns what waits for that:
+        correlation id, timeout in ms, topic, index, partition, `Appended`, start offset. For None the twin is to look.
+        That is so, too, where the disk has failed, which the partition has noted. Raises as
+        `Partition.on_native_failure`, which it calls."""
 
     def find_places(
         self, topics: Sequence[tuple[bytes, Sequence[tuple[int, int, int, int]]]], known: Mapping[Any, Any], /

@@ -79,7 +79,7 @@ impl HotPartition {
                 };
                 Ok((facts, Lent::of(records)?, self.now_ms(py)?))
             })?;
-            let taken = self.append_at(py, records, &lent, needs_isr, facts, now_ms)?;
+            let taken = self.append_at(py, records, 0, lent.slice(py), needs_isr, facts, now_ms)?;
             taken.map(|(base, end)| self.appended(py, base, end)).transpose()
         })
     }
@@ -99,7 +99,7 @@ impl HotPartition {
             match facts {
                 None => Ok(None),
                 Some(facts) => {
-                    let taken = self.append_at(py, records, &lent, needs_isr, facts, now_ms)?;
+                    let taken = self.append_at(py, records, 0, lent.slice(py), needs_isr, facts, now_ms)?;
                     taken.map(|(base, end)| self.appended(py, base, end)).transpose()
                 }
             }

@@ -1,7 +1,8 @@
-//! A plain Produce of several batches. The twin is `_Road._take_all` in `headrace.broker.handlers.plain_produce`.
+//! A plain Produce. The twins are `_Road.serve`, for one batch, and `_Road._take_all`, for several, in
+//! `headrace.broker.handlers.plain_produce`.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PySlice};
 
 use super::HotPartition;
 use super::append::Facts;
@@ -9,8 +10,10 @@ use super::reading::hot_of;
 use crate::attributes::field;
 use crate::bytes::Lent;
 use crate::panics::guarded;
+use crate::produce;
 use crate::{attribute, call};
 
+const ACKS_ALL: i16 = -1;
 const NO_TIME: i64 = -1;
 
 /// A batch whose partition and records are as usual.
@@ -41,7 +44,7 @@ pub fn append_all<'py>(
         let Some((topics, parts)) = look(py, topics, known)? else {
             return Ok(None);
         };
-        let mut answer = Answer::new(correlation_id, &topics);
+        let mut answer = Answer::new(correlation_id, topics.len());
         let (mut ends, mut are_settled, mut at) = (Vec::with_capacity(parts.len()), true, 0);
         for (topic, count) in &topics {
             answer.begin(topic, *count)?;
@@ -60,6 +63,59 @@ pub fn append_all<'py>(
             answer.end();
         }
         if are_settled { answer.frame(py).map(Some) } else { told(py, parts, ends).map(Some) }
+    })
+}
+
+/// The frame of a plain Produce, without its length, of one batch that is to be on all in sync: append it to the
+/// partition that `known` has by topic and index. Returns None where nothing was done, or the partition has noted a
+/// failure: the twin is to look. Returns the answer's frame where the batch is committed. Otherwise it returns what waits:
+/// (correlation id, timeout, topic, index, partition, `Appended`, start offset).
+#[pyfunction]
+pub fn produce_one<'py>(
+    py: Python<'py>,
+    frame: &Bound<'py, PyAny>,
+    known: &Bound<'py, PyDict>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    guarded(|| {
+        let lent = Lent::of(frame)?;
+        let data = lent.slice(py);
+        let Some(request) = produce::read(data) else {
+            return Ok(None);
+        };
+        let (ACKS_ALL, [topic]) = (request.acks, &request.topics[..]) else {
+            return Ok(None);
+        };
+        let [part] = &topic.parts[..] else {
+            return Ok(None);
+        };
+        let name = PyBytes::new(py, &data[topic.start..topic.end]);
+        let Some(partition) = known.get_item((&name, part.index))? else {
+            return Ok(None);
+        };
+        let Some(hot) = hot_of(&partition) else {
+            return Ok(None);
+        };
+        let hot = hot.get();
+        let (base, end) = match guarded(|| hot.take_at(py, frame, part.start, &data[part.start..part.end])) {
+            Ok(Some(offsets)) => offsets,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                let records = PySlice::new(py, isize::try_from(part.start)?, isize::try_from(part.end)?, 1);
+                call!(partition, "on_native_failure", frame.get_item(records)?, error.into_value(py));
+                return Ok(None);
+            }
+        };
+        let start = hot.start_offset(py)?;
+        if hot.has_committed(py, end)? {
+            let mut answer = Answer::new(request.correlation_id, 1);
+            answer.begin(&name, 1)?;
+            answer.add(part.index, base, start);
+            answer.end();
+            return answer.frame(py).map(Some);
+        }
+        let appended = hot.appended(py, base, end)?;
+        let waits = (request.correlation_id, request.timeout_ms, name, part.index, partition, appended, start);
+        Ok(Some(waits.into_pyobject(py)?.into_any()))
     })
 }
 
@@ -113,7 +169,7 @@ fn append<'py>(py: Python<'py>, part: &Part<'py>, needs_isr: bool, before: &[Out
     let hot = part.hot.get();
     let taken = guarded(|| {
         let (lent, now_ms) = hot.looking(py, || Ok((Lent::of(&part.records)?, hot.now_ms(py)?)))?;
-        hot.append_at(py, &part.records, &lent, needs_isr, part.facts, now_ms)
+        hot.append_at(py, &part.records, 0, lent.slice(py), needs_isr, part.facts, now_ms)
     });
     match taken {
         Ok(Some((base, end))) => Ok(Outcome::Appended(base, end)),
@@ -143,12 +199,12 @@ fn told<'py>(py: Python<'py>, parts: Vec<Part<'py>>, ends: Vec<Outcome<'py>>) ->
 struct Answer(Vec<u8>);
 
 impl Answer {
-    fn new(correlation_id: i32, topics: &[Topic<'_>]) -> Self {
+    fn new(correlation_id: i32, topics: usize) -> Self {
         let mut made = Vec::with_capacity(256);
         made.extend([0; 4]);
         made.extend(correlation_id.to_be_bytes());
         made.push(0); // tags of the header
-        made.push(u8::try_from(topics.len() + 1).unwrap_or(0)); // at most 126
+        made.push(u8::try_from(topics + 1).unwrap_or(0)); // at most 126
         Self(made)
     }
 
@@ -180,6 +236,24 @@ impl Answer {
 }
 
 impl HotPartition {
+    /// `Partition.append_plain` of a batch that is to be on all in sync, and lies in `owner` from `at` on.
+    fn take_at<'py>(
+        &self,
+        py: Python<'py>,
+        owner: &Bound<'py, PyAny>,
+        at: usize,
+        batch: &[u8],
+    ) -> PyResult<Option<(i64, i64)>> {
+        let looked = self.looking(py, || {
+            let now_ms = self.now_ms(py)?;
+            Ok(self.facts(py, batch, now_ms)?.map(|facts| (facts, now_ms)))
+        })?;
+        let Some((facts, now_ms)) = looked else {
+            return Ok(None);
+        };
+        self.append_at(py, owner, at, batch, true, facts, now_ms)
+    }
+
     /// `Partition.has_committed`, where no change of the ISR is proposed.
     fn has_committed(&self, py: Python<'_>, end: i64) -> PyResult<bool> {
         let (isr, least) = (self.isr(), self.settings(py)?.min_insync_replicas);

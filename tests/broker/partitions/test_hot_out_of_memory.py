@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,14 +17,18 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.hot import KINDS
 from headrace.broker.partitions.logs.opening import recover_producers
+from headrace.broker.partitions.partition import Partition
 from headrace.native import ROAD, Native
 from headrace.replica.producers import ACCEPT, Duplicate
 from headrace.storage.engine.appending import Appended
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.journal.journal import Journal
 from headrace.storage.log.partition import LocalLog
+from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.batches import iterate_headers, parse_header
 from headrace.wire.errors import ErrorCode
+from headrace.wire.headers import encode_request_frame
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tools.partition_fuzz import operations as do
 from tools.partition_fuzz.__main__ import silent
 from tools.partition_fuzz.batches import Bodies, Body, made
@@ -35,6 +39,7 @@ from tools.partition_fuzz.world import IDENTITY, JOURNAL, KEY, ROOT, Clock, Inli
 memory: Any = pytest.importorskip("_testcapi", reason="this interpreter cannot be made to run out of memory")
 EARLIER, PRODUCER = 2, 11
 TOPIC = b"\2t"
+PRODUCE = cast("Api", api(ApiKey.PRODUCE))
 REQUESTS_MAX = 400
 """An append asks for memory less often than this."""
 pytestmark = [
@@ -94,16 +99,27 @@ class Case:
         return Outcome.APPENDED if partition.hot is self.world.counted else Outcome.BY_THE_TWIN
 
     def append_several(self, request: int) -> Outcome:
-        """As `append`, by the call for requests of several batches. A failure half-way ends the partition before the
-        call returns, or raises."""
+        """As `append`, by the call for requests of several batches."""
+        topics = [(TOPIC, [(0, memoryview(self.batches[EARLIER]))])]
+        return self._serve(request, lambda native, known: native.append_all(7, topics, known, True))
+
+    def append_request(self, request: int) -> Outcome:
+        """As `append`, by the call that serves the frame of a request of one batch."""
+        part = PartitionProduceData(0, memoryview(self.batches[EARLIER]))
+        wanted = ProduceRequest(acks=-1, timeout_ms=9, topic_data=(TopicProduceData("t", partition_data=(part,)),))
+        frame = memoryview(b"".join(encode_request_frame(PRODUCE, 9, 7, "x", wanted)))[4:]
+        return self._serve(request, lambda native, known: native.produce_one(frame, known))
+
+    def _serve(self, request: int, call: Callable[[Native, dict[tuple[bytes, int], Partition]], Any]) -> Outcome:
+        """A failure half-way ends the partition before the call returns, or raises."""
         partition, native = self.world.partition, ROAD.native
         assert native is not None
         partition.hot = hot = native.HotPartition(partition, KINDS)
-        topics, before = [(TOPIC, [(0, memoryview(self.batches[EARLIER]))])], seen_of(self.world)
+        known, before = {(TOPIC, 0): partition}, seen_of(self.world)
         end = partition.log.log_end_offset
         try:
             with no_memory_at(request):
-                taken = native.append_all(7, topics, {(TOPIC, 0): partition}, True)
+                taken = call(native, known)
         except (MemoryError, RuntimeError, SystemError):
             if partition.availability is not ErrorCode.NONE:
                 return Outcome.ENDED
@@ -156,7 +172,9 @@ def read(log: LocalLog) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("append", [Case.append, Case.append_several], ids=["alone", "among several"])
+@pytest.mark.parametrize(
+    "append", [Case.append, Case.append_request, Case.append_several], ids=["alone", "by a request", "among several"]
+)
 @pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.parametrize("fsync", [True, False])
 def test_no_record_is_lost_or_doubled_without_memory(

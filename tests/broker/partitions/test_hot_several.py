@@ -1,4 +1,4 @@
-"""The native road appends several batches of one request: what becomes of the others where one fails."""
+"""The native road serves whole requests: what becomes of a batch that fails, and of the others in its request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,9 @@ from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.partitions.hot import KINDS
 from headrace.broker.partitions.partition import Partition
 from headrace.native import ROAD
+from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode
+from headrace.wire.headers import encode_request_frame
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.data_path import batch, create, fetch
 from tests.broker.group_broker import RawClient
@@ -27,6 +29,7 @@ from tools.partition_fuzz.world import Clock, InlineLoop, World
 
 pytestmark = pytest.mark.skipif(ROAD.native is None, reason="the pure road is taken")
 OS = {"flush.policy": "os"}
+PRODUCE = cast("Api", api(ApiKey.PRODUCE))
 
 
 def led(here: Tiered, index: int) -> Partition:
@@ -79,6 +82,60 @@ async def test_each_batch_has_its_own_place_in_the_answer(tmp_path: Path, acks: 
             assert await answers(here.client, several) == expected
 
 
+async def test_a_single_batch_is_answered_as_by_the_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    native, taken = ROAD.native, 0
+    assert native is not None
+    produce_one = native.produce_one
+
+    def counted(frame: memoryview, known: Any) -> Any:
+        nonlocal taken
+        found = produce_one(frame, known)
+        taken += isinstance(found, bytes)
+        return found
+
+    monkeypatch.setattr(native, "produce_one", counted)
+    async with asyncio.timeout(150), tiered(tmp_path, OS) as here:
+        await create(here.client, "t", 2)
+        twin = list[bytes]()
+        for road in (lambda _, __: None, counted):
+            monkeypatch.setattr(native, "produce_one", road)
+            async with RawClient(f"{here.broker.host}:{here.broker.port}") as client:
+                for index in (0, 1, 1):
+                    client.send(9, request((index, b"a")))
+                    twin.append(bytes(await client.receive(9, PRODUCE)))
+        first, second = twin[:3], twin[3:]
+        assert [len(each) for each in second] == [len(each) for each in first]
+        at = first[1].rindex(bytes(8) + b"\xff" * 8)  # the base offset, before the time
+        assert second[1][:at] == first[1][:at]
+        assert second[1][at + 8 :] == first[1][at + 8 :]
+        assert second[1][at : at + 8] == (2).to_bytes(8)
+        assert taken == 3
+
+
+async def test_a_disk_that_fails_under_a_single_batch_is_told(tmp_path: Path) -> None:
+    async with asyncio.timeout(150), tiered(tmp_path, OS) as here:
+        await create(here.client, "t", 2)
+        for index in (0, 1):
+            await answers(here.client, request((index, b"a")))
+        Failing(led(here, 0), StorageFailure("the disk is gone"))
+        assert await answers(here.client, request((0, b"b"))) == [(0, ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+        assert await answers(here.client, request((1, b"b"))) == [(1, 0, 1)]
+
+
+async def test_a_bug_under_a_single_batch_ends_its_partition(tmp_path: Path) -> None:
+    async with asyncio.timeout(150), tiered(tmp_path, OS) as here:
+        await create(here.client, "t", 2)
+        for index in (0, 1):
+            await answers(here.client, request((index, b"a")))
+        Failing(led(here, 0), RuntimeError("planted"))
+        async with RawClient(f"{here.broker.host}:{here.broker.port}") as other:
+            with pytest.raises((ConnectionError, EOFError)):
+                await other.ask(9, request((0, b"b")))
+        assert await answers(here.client, request((1, b"b"))) == [(1, 0, 1)]
+        (told,) = await answers(here.client, request((0, b"b")))
+        assert told[1] != 0
+
+
 async def test_a_disk_that_fails_in_the_middle_is_told_of_its_partition_alone(tmp_path: Path) -> None:
     async with asyncio.timeout(150), tiered(tmp_path, OS) as here:
         await create(here.client, "t", 4)
@@ -113,7 +170,7 @@ class Alone:
     def __init__(self) -> None:
         native = ROAD.native
         assert native is not None
-        self._append_all = native.append_all
+        self._append_all, self._produce_one = native.append_all, native.produce_one
         [self._body, *_] = Bodies(Random(1), native).single
         self._clock = Clock()
         settings, config = settings_of(Random(3), fsync=True, is_narrow=False, replicas=1)
@@ -126,6 +183,16 @@ class Alone:
 
     def batch(self, sequence: int) -> memoryview:
         return memoryview(made(self._body, self._clock.ms, (11, 0, sequence)).data)
+
+    def produce(self, sequence: int) -> Any:
+        """A whole request."""
+        wanted = ProduceRequest(
+            acks=-1,
+            timeout_ms=9,
+            topic_data=(TopicProduceData("t", partition_data=(PartitionProduceData(0, self.batch(sequence)),)),),
+        )
+        frame = b"".join(encode_request_frame(PRODUCE, 9, 7, "alone", wanted))
+        return self._produce_one(memoryview(frame)[4:], {(b"\2t", 0): self.world.partition})
 
     def append(self, *sequences: int) -> Any:
         topics = [(b"\2t", [(0, self.batch(each)) for each in sequences])]
@@ -147,6 +214,20 @@ def test_the_answer_is_not_written_before_all_is_durable(alone: Alone) -> None:
     ]
     do.flush(alone.world)
     assert all(alone.world.partition.has_committed(each[2].end) for each in told)
+
+
+def test_a_single_batch_is_not_answered_before_it_is_durable(alone: Alone) -> None:
+    correlation_id, timeout_ms, topic, index, partition, appended, start = alone.produce(1)
+    assert (correlation_id, timeout_ms, topic, index, start) == (7, 9, b"\2t", 0, 0)
+    assert partition is alone.world.partition
+    assert (appended.base_offset, partition.has_committed(appended.end)) == (1, False)
+    do.flush(alone.world)
+    assert partition.has_committed(appended.end)
+
+
+def test_a_single_batch_that_does_not_come_next_is_left_to_the_twin(alone: Alone) -> None:
+    assert alone.produce(7) is None
+    assert alone.world.partition.log.log_end_offset == 1
 
 
 def test_nothing_is_appended_behind_a_batch_that_is_left_to_the_twin(alone: Alone) -> None:

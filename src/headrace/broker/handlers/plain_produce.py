@@ -74,6 +74,10 @@ class _Road:
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """`Shortcut`."""
+        if ROAD.native is not None and self._rights is None:
+            taken = ROAD.native.produce_one(frame, self._known)
+            if taken is not None:
+                return [taken] if isinstance(taken, bytes) else self._once_committed(*taken, connection.listener_name)
         wanted = read_plain_produce(frame)
         if wanted is None or wanted.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
@@ -93,11 +97,12 @@ class _Road:
             if acks == ACKS_ALL and partition.has_committed(appended.end):
                 base_offset, _, time_ms = appended
                 return [write_single_answer(correlation_id, topic, index, NO_ERROR, base_offset, time_ms, start)]
-            answer = _Answer(self, correlation_id, topic, index, appended, start, listener)
             if acks == ACKS_ALL:
-                partition.park_commit(appended.end, answer)
-            else:
-                partition.park_stored(appended.end, answer)
+                return self._once_committed(
+                    correlation_id, timeout_ms, topic, index, partition, appended, start, listener
+                )
+            answer = _Answer(self, correlation_id, topic, index, appended, start, listener)
+            partition.park_stored(appended.end, answer)
         else:
             if sum(len(batches) for _, batches in topics) > REQUEST_ELEMENTS_AT_ONCE_MAX:
                 return None  # it is handled in turns
@@ -111,6 +116,25 @@ class _Road:
             for topic, batches in topics:
                 answer.take(topic, batches, places, needs_isr=acks == ACKS_ALL)
             answer.all_are_taken()
+        return self._once_settled(answer, timeout_ms)
+
+    def _once_committed(
+        self,
+        correlation_id: int,
+        timeout_ms: int,
+        topic: bytes,
+        index: int,
+        partition: Partition,
+        appended: Appended,
+        log_start_offset: Offset,
+        listener: str,
+    ) -> Answer | Later:
+        """Answer the request of one batch, which is appended, once it is committed."""
+        answer = _Answer(self, correlation_id, topic, index, appended, log_start_offset, listener)
+        partition.park_commit(appended.end, answer)
+        return self._once_settled(answer, timeout_ms)
+
+    def _once_settled(self, answer: _Answer | _AnswerOfMany, timeout_ms: int) -> Answer | Later:
         if answer.is_settled:
             return answer.answer()
         self._deadlines.add(answer, timeout_ms if timeout_ms > REQUEST_WAIT_MS_MIN else REQUEST_WAIT_MS_MIN)
