@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker.groups.service import OFFSETS_TOPIC
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker.group_broker import until
 from tests.broker.replication_world import World
 from tests.cli.test_doctor import command, found, others, run, told_lines
 
@@ -24,6 +27,7 @@ def test_the_cluster_is_told_in_ten_lines(tmp_path: Path, capsys: pytest.Capture
         told = {line.split()[0]: line for line in lines}
         assert "3 of 3 live" in told["brokers"]
         assert "bears the loss of 1 more" in told["quorum"]
+        assert told["topics"].split() == ["topics", "1"]
         assert "4: each has a leader" in told["partitions"]
         assert "nothing is wrong" in told["health"]
         away = others(world.leader("t"))[0]
@@ -37,6 +41,13 @@ def test_the_cluster_is_told_in_ten_lines(tmp_path: Path, capsys: pytest.Capture
         assert await command(world, "status", "--json") == 0
         (one,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
         assert (one["brokers"], one["live"], one["partitions"]) == (3, 2, 4)
+        client = await world.client(world.leader("t"))
+        await client.ask(4, FindCoordinatorRequest(key_type=0, coordinator_keys=("g",)))
+        await until(lambda: world.cluster.image(world.leader("t")).topic(OFFSETS_TOPIC) is not None)
+        await world.cluster.agree()
+        assert await command(world, "status") == 0
+        told = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+        assert told["topics"].split(maxsplit=1)[1] == "2, 1 of them internal"
 
     run(tmp_path, work)
 

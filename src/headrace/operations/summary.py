@@ -44,12 +44,16 @@ class Summary(NamedTuple):
             f"level      {self._level()}",
             f"controller {next((f'broker {each.id}' for each in self.brokers if each.controller), 'none is known')}",
             f"quorum     {self.quorum or 'no controller answers about it'}",
-            f"topics     {len(self.view.topics)}",
+            f"topics     {self._topics()}",
             f"partitions {len(parts)}: {_count(parts)}",
             f"disks      {self._disks()}",
             f"moves      {len(self.moves)} under way, {sum(bool(each.obstacle) for each in self.moves)} held up",
         ]
         return [*lines, f"health     {self._health()}"]
+
+    def _topics(self) -> str:
+        internal = sum(topic.internal for topic in self.view.topics.values())
+        return f"{len(self.view.topics)}" + (f", {internal} of them internal" if internal else "")
 
     def _level(self) -> str:
         if self.levels is None:
