@@ -119,6 +119,10 @@ class Sender:
         self.settle()
         assert not any(self.failures.values()), self.failures
 
+    def close(self) -> None:
+        """Or it would look for its topics, and have them made, wherever its addresses lead to afterwards."""
+        self._client.close()
+
     def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         key = message.topic(), message.partition()
         if error is not None:
@@ -444,6 +448,7 @@ class Story:
             await self._go_on_numbered(self._numbered[key])
         after = Sender(self._bootstrap, "second", self._sent)
         await asyncio.to_thread(after.send, AFTER, *ALL)
+        await asyncio.to_thread(after.close)
         for key in LOST:
             assert min(after.told[key]) == self._ends[key] + 2, "behind the two of who numbers its own"
             assert len(self._sent[key]) > self._positions[key], "it is further again than readers were"
@@ -564,6 +569,9 @@ class Story:
 
         await until(leads)
 
+    async def end(self) -> None:
+        await asyncio.to_thread(self._sender.close)
+
     def _check_set_aside(self) -> None:
         """With all that was acknowledged and is lost."""
         logs = self._cluster.nodes[self._back].data / "logs"
@@ -589,6 +597,7 @@ def test_what_lost_its_brokers_goes_on_behind_history_and_no_reader_is_misled(tm
             await story.recover()
             await story.go_on()
             await story.come_back()
+            await story.end()
 
     async def work() -> None:
         for number in range(few_rounds):

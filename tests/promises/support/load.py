@@ -148,6 +148,14 @@ class Producer(Sender):
         self._thread.start()
         return self
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Closed, or it would look for its topic, and have it made, wherever its addresses lead to afterwards."""
+        try:
+            super().__exit__(kind, error, at)
+        finally:
+            self._client.purge()
+            self._client.close()
+
     def stop(self) -> None:
         self._stop_sending()
         left = self._client.flush(DEADLINE_S)
