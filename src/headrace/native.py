@@ -19,9 +19,7 @@ VARIABLE: Final = "HEADRACE_NATIVE"
 INTERFACE: Final = 7
 """Rises when a function of the extension takes or gives something else than before."""
 NAME: Final = "headrace_native"
-
-
-Waiting: TypeAlias = tuple[int, int, bytes, int, Any, Any, Any]
+Uncommitted: TypeAlias = tuple[int, int, bytes, int, Any, Any, Any]
 """See `Native.produce_one`."""
 
 
@@ -98,7 +96,7 @@ class Native(Protocol):
         partition, the facts of its records, and an `Appended`, a `WriteRefusal`, or None. For None the twin is to
         append it. Raises as `Partition.on_native_failure`, which it calls."""
 
-    def produce_one(self, frame: memoryview, known: Mapping[Any, Any], /) -> bytes | Waiting | None:
+    def produce_one(self, frame: memoryview, known: Mapping[Any, Any], /) -> bytes | Uncommitted | None:
         """Serve the frame of a Produce of one batch with acks=all. The twin is `_Road.serve`.
 
         Returns the frame of the answer, where the batch is committed. Otherwise it returns what waits for that:

@@ -13,6 +13,7 @@ use super::rules::{LogConfig, Settings};
 use super::state::{SegmentState, known};
 use crate::attributes::{add, field, named};
 use crate::batches::{self, Header};
+use crate::bytes::Lent;
 use crate::records::{HeadersMax, Walked, walk};
 use crate::{attribute, call, change};
 
@@ -90,26 +91,24 @@ impl HotPartition {
         self.settings.settings(&self.role().settings(py)?)
     }
 
-    /// `Partition.append`, where the batch and the partition are as usual. The batch lies in `owner`, from `at` on.
-    /// Returns its first offset, and the one after its last.
-    #[allow(clippy::too_many_arguments)]
+    /// `Partition.append`, where the batch and the partition are as usual. Returns its first offset, and the one after
+    /// its last.
     pub(super) fn append_at<'py>(
         &self,
         py: Python<'py>,
-        owner: &Bound<'py, PyAny>,
-        at: usize,
-        batch: &[u8],
+        records: &Bound<'py, PyAny>,
+        lent: &Lent,
         needs_isr: bool,
         facts: Facts,
         now_ms: i64,
     ) -> PyResult<Option<(i64, i64)>> {
+        let batch = lent.slice(py);
         let looked = self.looking(py, || {
             let Some(admitted) = self.admit(py, batch, needs_isr, facts, now_ms)? else {
                 return Ok(None);
             };
-            let at = isize::try_from(at)?;
-            let rest = PySlice::new(py, at + PREFIX_BYTES, at + isize::try_from(batch.len())?, 1);
-            Ok(Some((admitted.prefix(py), owner.get_item(rest)?, admitted)))
+            let rest = PySlice::new(py, PREFIX_BYTES, isize::try_from(batch.len())?, 1);
+            Ok(Some((admitted.prefix(py), records.get_item(rest)?, admitted)))
         })?;
         let Some((prefix, rest, admitted)) = looked else {
             return Ok(None);

@@ -79,7 +79,7 @@ impl HotPartition {
                 };
                 Ok((facts, Lent::of(records)?, self.now_ms(py)?))
             })?;
-            let taken = self.append_at(py, records, 0, lent.slice(py), needs_isr, facts, now_ms)?;
+            let taken = self.append_at(py, records, &lent, needs_isr, facts, now_ms)?;
             taken.map(|(base, end)| self.appended(py, base, end)).transpose()
         })
     }
@@ -92,17 +92,8 @@ impl HotPartition {
         needs_isr: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
-            let (facts, lent, now_ms) = self.looking(py, || {
-                let (lent, now_ms) = (Lent::of(records)?, self.now_ms(py)?);
-                Ok((self.facts(py, lent.slice(py), now_ms)?, lent, now_ms))
-            })?;
-            match facts {
-                None => Ok(None),
-                Some(facts) => {
-                    let taken = self.append_at(py, records, 0, lent.slice(py), needs_isr, facts, now_ms)?;
-                    taken.map(|(base, end)| self.appended(py, base, end)).transpose()
-                }
-            }
+            let taken = self.take_plain(py, records, needs_isr)?;
+            taken.map(|(base, end)| self.appended(py, base, end)).transpose()
         })
     }
 
@@ -125,6 +116,23 @@ impl HotPartition {
             unchanged.set_cause(py, Some(cause));
             unchanged
         })
+    }
+
+    /// `Partition.append_plain`. Returns the batch's first offset, and the one after its last.
+    fn take_plain<'py>(
+        &self,
+        py: Python<'py>,
+        records: &Bound<'py, PyAny>,
+        needs_isr: bool,
+    ) -> PyResult<Option<(i64, i64)>> {
+        let (facts, lent, now_ms) = self.looking(py, || {
+            let (lent, now_ms) = (Lent::of(records)?, self.now_ms(py)?);
+            Ok((self.facts(py, lent.slice(py), now_ms)?, lent, now_ms))
+        })?;
+        match facts {
+            None => Ok(None),
+            Some(facts) => self.append_at(py, records, &lent, needs_isr, facts, now_ms),
+        }
     }
 
     /// An `Appended`.

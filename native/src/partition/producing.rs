@@ -96,12 +96,12 @@ pub fn produce_one<'py>(
             return Ok(None);
         };
         let hot = hot.get();
-        let (base, end) = match guarded(|| hot.take_at(py, frame, part.start, &data[part.start..part.end])) {
+        let records = frame.get_item(PySlice::new(py, isize::try_from(part.start)?, isize::try_from(part.end)?, 1))?;
+        let (base, end) = match guarded(|| hot.take_plain(py, &records, true)) {
             Ok(Some(offsets)) => offsets,
             Ok(None) => return Ok(None),
             Err(error) => {
-                let records = PySlice::new(py, isize::try_from(part.start)?, isize::try_from(part.end)?, 1);
-                call!(partition, "on_native_failure", frame.get_item(records)?, error.into_value(py));
+                call!(partition, "on_native_failure", &records, error.into_value(py));
                 return Ok(None);
             }
         };
@@ -169,7 +169,7 @@ fn append<'py>(py: Python<'py>, part: &Part<'py>, needs_isr: bool, before: &[Out
     let hot = part.hot.get();
     let taken = guarded(|| {
         let (lent, now_ms) = hot.looking(py, || Ok((Lent::of(&part.records)?, hot.now_ms(py)?)))?;
-        hot.append_at(py, &part.records, 0, lent.slice(py), needs_isr, part.facts, now_ms)
+        hot.append_at(py, &part.records, &lent, needs_isr, part.facts, now_ms)
     });
     match taken {
         Ok(Some((base, end))) => Ok(Outcome::Appended(base, end)),
@@ -236,24 +236,6 @@ impl Answer {
 }
 
 impl HotPartition {
-    /// `Partition.append_plain` of a batch that is to be on all in sync, and lies in `owner` from `at` on.
-    fn take_at<'py>(
-        &self,
-        py: Python<'py>,
-        owner: &Bound<'py, PyAny>,
-        at: usize,
-        batch: &[u8],
-    ) -> PyResult<Option<(i64, i64)>> {
-        let looked = self.looking(py, || {
-            let now_ms = self.now_ms(py)?;
-            Ok(self.facts(py, batch, now_ms)?.map(|facts| (facts, now_ms)))
-        })?;
-        let Some((facts, now_ms)) = looked else {
-            return Ok(None);
-        };
-        self.append_at(py, owner, at, batch, true, facts, now_ms)
-    }
-
     /// `Partition.has_committed`, where no change of the ISR is proposed.
     fn has_committed(&self, py: Python<'_>, end: i64) -> PyResult<bool> {
         let (isr, least) = (self.isr(), self.settings(py)?.min_insync_replicas);

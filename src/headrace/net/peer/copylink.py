@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from headrace.base.addresses import Address
@@ -122,7 +123,7 @@ async def open_link(
     security: ClientSecurity = PLAIN,
 ) -> CopyLink:
     """Connect to a leader. Raises OSError, TimeoutError; with security also ClientError."""
-    made = lambda: CopyLink(on_frame, on_lost)  # noqa: E731
+    made = partial(CopyLink, on_frame, on_lost)
     link, lasts_s = await dial(address, made, security=security, timeout_ms=timeout_ms)
     link.lasts_s = lasts_s
     return link

@@ -50,42 +50,40 @@ final class Transactions {
         }
     }
 
-    /** The failure has all that is in the partition, and what a second reader finds. */
+    /** The failure has all that is in the partition, where the reader ended, and what a second one finds. */
     private static void readsAll(List<String> wanted, Broker broker, String topic, int partition, String when) {
-        List<String> found = read(broker, topic, partition);
-        if (!found.equals(wanted)) {
-            List<String> again = read(broker, topic, partition);
-            List<String> all = new ArrayList<>();
-            try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of())) {
-                TopicPartition place = new TopicPartition(topic, partition);
-                reader.assign(List.of(place));
-                reader.seekToBeginning(List.of(place));
-                long end = reader.endOffsets(List.of(place)).get(place);
-                while (reader.position(place) < end) {
-                    for (ConsumerRecord<byte[], byte[]> record : reader.poll(Duration.ofSeconds(1))) {
-                        all.add(record.offset() + " " + new String(record.value(), UTF_8));
-                    }
-                }
-                all.add(end + " the end");
-            }
-            Check.equal(wanted, found, when + ", partition " + partition + " (" + all + "; again " + again + ")");
+        Found found = found(broker, topic, partition, "read_committed");
+        if (!found.values().equals(wanted)) {
+            Found again = found(broker, topic, partition, "read_committed");
+            Found all = found(broker, topic, partition, "read_uncommitted");
+            String story = " to " + found.end() + "; again " + again + "; there are " + all;
+            Check.equal(wanted, found.values(), when + ", partition " + partition + story);
         }
     }
 
     private static List<String> read(Broker broker, String topic, int partition) {
-        List<String> found = new ArrayList<>();
-        try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of("isolation.level", "read_committed"))) {
+        return found(broker, topic, partition, "read_committed").values();
+    }
+
+    /** The records from the beginning to what was the end, with their offsets. */
+    private record Found(List<Long> offsets, List<String> values, long end) {}
+
+    private static Found found(Broker broker, String topic, int partition, String isolation) {
+        List<Long> offsets = new ArrayList<>();
+        List<String> values = new ArrayList<>();
+        try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of("isolation.level", isolation))) {
             TopicPartition place = new TopicPartition(topic, partition);
             reader.assign(List.of(place));
             reader.seekToBeginning(List.of(place));
             long end = reader.endOffsets(List.of(place)).get(place);
             while (reader.position(place) < end) {
                 for (ConsumerRecord<byte[], byte[]> record : reader.poll(Duration.ofSeconds(1))) {
-                    found.add(new String(record.value(), UTF_8));
+                    offsets.add(record.offset());
+                    values.add(new String(record.value(), UTF_8));
                 }
             }
+            return new Found(offsets, values, end);
         }
-        return found;
     }
 
     private static void commitsAndAborts(Broker broker, String argument) throws Exception {
